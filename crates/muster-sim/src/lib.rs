@@ -1,0 +1,1 @@
+//! Simulated nodes and kubelets, workload controllers and faults, as ordinary API clients

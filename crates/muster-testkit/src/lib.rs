@@ -1,0 +1,1 @@
+//! Harness for tests: in-process and real API servers, eventually()

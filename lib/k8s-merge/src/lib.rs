@@ -1,0 +1,1 @@
+//! JSON merge patch, strategic merge patch and server-side apply for Kubernetes objects

@@ -1,0 +1,1 @@
+//! Kubernetes resource quantities: exact, canonical, refusing what the API server refuses

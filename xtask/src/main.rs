@@ -1,0 +1,2 @@
+//! Chores of the Muster workspace.
+fn main() {}
