@@ -1,0 +1,1 @@
+//! Reads the protobuf form of built-in Kubernetes objects into JSON.
