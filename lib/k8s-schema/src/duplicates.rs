@@ -1,0 +1,137 @@
+//! Duplicate fields: JSON permits a name twice in one object and readers keep the last; strict field validation reports it.
+//!
+//! In: the text of a request. Out: the dotted paths of fields that are there more than once, each once, in order. Nesting is
+//! bounded by the limit of the JSON reader.
+
+use std::collections::BTreeSet;
+
+use serde::de::{DeserializeSeed, Deserializer as _, MapAccess, SeqAccess, Visitor};
+
+/// The text is not JSON.
+#[derive(Debug, thiserror::Error)]
+#[error("malformed JSON")]
+pub struct MalformedJson(#[from] serde_json::Error);
+
+/// The dotted paths of fields that a JSON text holds more than once, as in `duplicate field "spec.a"`.
+///
+/// ```
+/// let text = br#"{"spec": {"a": 1, "a": 2}, "list": [{"b": 1, "b": 1}]}"#;
+/// assert_eq!(k8s_schema::duplicate_keys(text).unwrap(), ["spec.a", "list[0].b"]);
+/// ```
+pub fn duplicate_keys(json: &[u8]) -> Result<Vec<String>, MalformedJson> {
+    let mut found = Found { path: String::new(), fields: Vec::new() };
+    let mut reader = serde_json::Deserializer::from_slice(json);
+    reader.deserialize_any(Node(&mut found))?;
+    reader.end()?;
+    Ok(found.fields)
+}
+
+struct Found {
+    path: String,
+    fields: Vec<String>,
+}
+
+struct Node<'a>(&'a mut Found);
+
+impl<'de> DeserializeSeed<'de> for Node<'_> {
+    type Value = ();
+
+    fn deserialize<D: serde::Deserializer<'de>>(self, reader: D) -> Result<(), D::Error> {
+        reader.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Node<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
+        let len = self.0.path.len();
+        let mut index = 0_usize;
+        loop {
+            self.0.path.push_str(&format!("[{index}]"));
+            let next = items.next_element_seed(Node(self.0))?;
+            self.0.path.truncate(len);
+            if next.is_none() {
+                return Ok(());
+            }
+            index += 1;
+        }
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<(), A::Error> {
+        let len = self.0.path.len();
+        let mut seen = BTreeSet::new();
+        let mut reported = BTreeSet::new();
+        while let Some(key) = entries.next_key::<String>()? {
+            if len > 0 {
+                self.0.path.push('.');
+            }
+            self.0.path.push_str(&key);
+            if seen.contains(&key) && reported.insert(key.clone()) {
+                self.0.fields.push(self.0.path.clone());
+            }
+            seen.insert(key);
+            entries.next_value_seed(Node(self.0))?;
+            self.0.path.truncate(len);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::duplicate_keys;
+
+    #[track_caller]
+    fn check(json: &str, expected: &[&str]) {
+        assert_eq!(duplicate_keys(json.as_bytes()).unwrap(), expected, "{json}");
+    }
+
+    #[test]
+    fn finds_duplicates() {
+        check("{}", &[]);
+        check("1.5", &[]);
+        check(r#"{"a":1,"b":null}"#, &[]);
+        check(r#"{"a":1,"a":2,"a":3}"#, &["a"]);
+        check(r#"{"a":{"b":1,"b":"x"}}"#, &["a.b"]);
+        check(r#"{"a":[true,{"b":1,"b":-2}]}"#, &["a[1].b"]);
+        check(r#"{"a":1,"\u0061":2}"#, &["a"]);
+        check(r#"{"a":{"x":1},"a":{"y":1,"y":2}}"#, &["a", "a.y"]);
+    }
+
+    #[test]
+    fn refuses_what_is_not_json() {
+        for bad in ["", "{", "{}{}", "[1,]", "\u{0}"] {
+            assert!(duplicate_keys(bad.as_bytes()).is_err(), "{bad:?}");
+        }
+        assert!(duplicate_keys("[".repeat(100_000).as_bytes()).is_err());
+    }
+}
