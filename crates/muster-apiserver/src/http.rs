@@ -1,0 +1,201 @@
+//! The server on a socket: TLS, bearer token, kubeconfig. In: an [`ApiServer`] and an address on loopback. Out: a running
+//! listener and what a client needs to reach it.
+//!
+//! Invariants: without the token every request but health checks is refused; the kubeconfig is readable by its owner only.
+
+use crate::ApiServer;
+use crate::reply::{Body, Reply};
+use crate::status::ApiError;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+/// A POST here, with the token, ends the server: how `muster down` stops a cluster without knowing its process.
+pub const SHUTDOWN_PATH: &str = "/muster/shutdown";
+
+/// Why the listener could not be had.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// The address is taken or not ours.
+    #[error("cannot listen on {address}")]
+    Bind {
+        /// What was asked for.
+        address: SocketAddr,
+        /// Why not.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Certificates could not be made.
+    #[error("cannot make the server's certificate")]
+    Certificate(#[from] rcgen::Error),
+    /// TLS would not take them.
+    #[error("cannot set up TLS")]
+    Tls(#[from] rustls::Error),
+}
+
+/// How to reach a listening server.
+#[derive(Clone, Debug)]
+pub struct Endpoint {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// The certificate authority to trust, PEM.
+    pub ca_pem: String,
+    /// The bearer token.
+    pub token: String,
+}
+
+/// A listener that has its address but does not answer yet.
+pub struct Listener {
+    /// How to reach it.
+    pub endpoint: Endpoint,
+    listener: TcpListener,
+    tls: tokio_rustls::TlsAcceptor,
+}
+
+/// Binds a port of 127.0.0.1 (0 for any free one) and makes certificates and a token for it.
+pub async fn listen(port: u16) -> Result<Listener, ListenError> {
+    let address = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port);
+    let bind = |source| ListenError::Bind { address, source };
+    let listener = TcpListener::bind(address).await.map_err(bind)?;
+    let address = listener.local_addr().map_err(bind)?;
+
+    let mut ca = CertificateParams::new(Vec::new())?;
+    ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    ca.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    ca.distinguished_name.push(DnType::CommonName, "muster-ca");
+    let issuer = CertifiedIssuer::self_signed(ca, KeyPair::generate()?)?;
+    let names = ["localhost", "127.0.0.1", "kubernetes", "kubernetes.default.svc"].map(String::from).to_vec();
+    let mut leaf = CertificateParams::new(names)?;
+    leaf.distinguished_name.push(DnType::CommonName, "muster-apiserver");
+    let key = KeyPair::generate()?;
+    let certificate = leaf.signed_by(&key, &issuer)?;
+
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_single_cert(
+            vec![CertificateDer::from(certificate.der().to_vec())],
+            PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der())),
+        )?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    let token = uuid::Uuid::new_v4().simple().to_string() + &uuid::Uuid::new_v4().simple().to_string();
+    Ok(Listener {
+        endpoint: Endpoint { address, ca_pem: issuer.pem(), token },
+        listener,
+        tls: tokio_rustls::TlsAcceptor::from(Arc::new(config)),
+    })
+}
+
+impl Listener {
+    /// Answers requests until cancelled. Each connection is a task of its own; a broken one ends alone.
+    pub async fn serve(self, server: ApiServer, cancel: CancellationToken) {
+        let token: Arc<str> = self.endpoint.token.as_str().into();
+        loop {
+            let stream = tokio::select! {
+                () = cancel.cancelled() => return,
+                accepted = self.listener.accept() => match accepted {
+                    Ok((stream, _)) => stream,
+                    Err(error) => {
+                        // Out of file descriptors, most likely: wait for some to come back.
+                        tracing::warn!(%error, "connection not accepted");
+                        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+                        continue;
+                    }
+                },
+            };
+            let _ = stream.set_nodelay(true);
+            let (tls, server, token, cancel) =
+                (self.tls.clone(), server.clone(), token.clone(), cancel.clone());
+            let cancel_all = cancel.clone();
+            tokio::spawn(async move {
+                let Ok(stream) = tls.accept(stream).await else { return };
+                let service =
+                    hyper::service::service_fn(move |request: http::Request<hyper::body::Incoming>| {
+                        let mut server = server.clone();
+                        let allowed = is_authorized(&request, &token);
+                        let stop = (request.method() == "POST" && request.uri().path() == SHUTDOWN_PATH)
+                            .then(|| cancel_all.clone());
+                        async move {
+                            if !allowed {
+                                return Ok(refusal());
+                            }
+                            if let Some(stop) = stop {
+                                stop.cancel();
+                                return Ok(Reply::plain(202, "stopping\n").into_response());
+                            }
+                            tower::Service::call(&mut server, request).await
+                        }
+                    });
+                let builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
+                let connection = builder.serve_connection(TokioIo::new(stream), service);
+                tokio::select! {
+                    () = cancel.cancelled() => {}
+                    result = connection => {
+                        if let Err(error) = result {
+                            tracing::debug!(error, "connection ended");
+                        }
+                    }
+                }
+            });
+        }
+    }
+}
+
+fn refusal() -> http::Response<Body> {
+    Reply::error(&ApiError::unauthorized()).into_response()
+}
+
+fn is_authorized<B>(request: &http::Request<B>, token: &str) -> bool {
+    if matches!(request.uri().path(), "/healthz" | "/livez" | "/readyz") {
+        return true;
+    }
+    let given = request.headers().get("authorization").and_then(|v| v.to_str().ok()).unwrap_or_default();
+    let Some(given) = given.strip_prefix("Bearer ") else { return false };
+    // Compared in full whatever the first difference, so that timing tells nothing.
+    given.len() == token.len() && given.bytes().zip(token.bytes()).fold(0, |acc, (a, b)| acc | (a ^ b)) == 0
+}
+
+impl Endpoint {
+    /// `https://127.0.0.1:PORT`.
+    pub fn url(&self) -> String {
+        format!("https://{}", self.address)
+    }
+
+    /// A kubeconfig with one cluster, one user and one context, all named `muster`.
+    pub fn kubeconfig(&self) -> String {
+        format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: muster\nclusters:\n- name: muster\n  cluster:\n    server: {}\n    certificate-authority-data: {}\nusers:\n- name: muster\n  user:\n    token: {}\ncontexts:\n- name: muster\n  context:\n    cluster: muster\n    user: muster\n",
+            self.url(),
+            STANDARD.encode(&self.ca_pem),
+            self.token
+        )
+    }
+
+    /// Writes the kubeconfig, whole or not at all, readable by its owner only.
+    pub fn write_kubeconfig(&self, path: &Path) -> std::io::Result<()> {
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder)?;
+        }
+        let draft = path.with_extension(format!("{}.tmp", std::process::id()));
+        let mut options = std::fs::OpenOptions::new();
+        options.write(true).create(true).truncate(true);
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::OpenOptionsExt;
+            options.mode(0o600);
+        }
+        let mut file = options.open(&draft)?;
+        file.write_all(self.kubeconfig().as_bytes())?;
+        file.sync_all()?;
+        std::fs::rename(&draft, path)
+    }
+}

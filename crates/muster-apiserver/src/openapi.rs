@@ -1,0 +1,128 @@
+//! OpenAPI v3 documents, as far as kubectl needs them: `explain`, the check that a kind takes `fieldValidation` and
+//! `dryRun`, and the merge keys of client-side apply. In: the registry. Out: one document per group and version.
+
+use crate::registry::{Registry, Served, api_version};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Rendered documents by path, such as `api/v1`; emptied whenever the registry changes.
+pub type Cache = BTreeMap<String, Arc<str>>;
+
+/// Path of a group and version below `/openapi/v3/`.
+pub fn document_path(group: &str, version: &str) -> String {
+    if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
+}
+
+/// `/openapi/v3`.
+pub fn index(registry: &Registry) -> Value {
+    let mut paths = Map::new();
+    for (group, versions) in &registry.groups {
+        for version in versions {
+            let path = document_path(group, version);
+            paths.insert(path.clone(), json!({"serverRelativeURL": format!("/openapi/v3/{path}")}));
+        }
+    }
+    json!({"paths": paths})
+}
+
+/// The document of one group and version.
+pub fn document(registry: &Registry, group: &str, version: &str) -> Option<Value> {
+    let kinds: Vec<&Arc<Served>> = registry.in_version(group, version).collect();
+    if kinds.is_empty() {
+        return None;
+    }
+    let mut schemas = Map::new();
+    let mut paths = Map::new();
+    let root = if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
+    for k in kinds {
+        let name = schema_name(k);
+        let gvk = json!({"group": k.group, "version": k.version, "kind": k.kind});
+        let mut schema = k.schema.to_openapi();
+        schema["x-kubernetes-group-version-kind"] = json!([gvk]);
+        let reference = json!({"$ref": format!("#/components/schemas/{name}")});
+        schemas.insert(
+            format!("{name}List"),
+            json!({
+                "type": "object", "required": ["items"],
+                "properties": {
+                    "apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": {"type": "object"},
+                    "items": {"type": "array", "items": reference},
+                },
+                "x-kubernetes-group-version-kind": [{"group": k.group, "version": k.version, "kind": k.list_kind}],
+            }),
+        );
+        schemas.insert(name.clone(), schema);
+        let collection = if k.namespaced {
+            format!("{root}/namespaces/{{namespace}}/{}", k.plural)
+        } else {
+            format!("{root}/{}", k.plural)
+        };
+        let mut on_collection = Map::new();
+        let mut on_item = Map::new();
+        for verb in &k.verbs {
+            let (method, item) = match verb.as_str() {
+                "create" => ("post", false),
+                "list" => ("get", false),
+                "deletecollection" => ("delete", false),
+                "get" => ("get", true),
+                "update" => ("put", true),
+                "patch" => ("patch", true),
+                "delete" => ("delete", true),
+                _ => continue,
+            };
+            let op = operation(k, verb, &gvk, &reference);
+            if item { &mut on_item } else { &mut on_collection }.insert(method.into(), op);
+        }
+        if !on_collection.is_empty() {
+            paths.insert(collection.clone(), Value::Object(on_collection));
+        }
+        if !on_item.is_empty() {
+            paths.insert(format!("{collection}/{{name}}"), Value::Object(on_item));
+        }
+    }
+    Some(json!({
+        "openapi": "3.0.0",
+        "info": {"title": "Kubernetes", "version": format!("muster {}", api_version(group, version))},
+        "paths": paths,
+        "components": {"schemas": schemas},
+    }))
+}
+
+fn operation(k: &Served, verb: &str, gvk: &Value, reference: &Value) -> Value {
+    let parameter =
+        |name: &str| json!({"name": name, "in": "query", "schema": {"type": "string", "uniqueItems": true}});
+    let names: &[&str] = match verb {
+        "create" | "update" => &["dryRun", "fieldManager", "fieldValidation"],
+        "patch" => &["dryRun", "fieldManager", "fieldValidation", "force"],
+        "delete" | "deletecollection" => {
+            &["dryRun", "gracePeriodSeconds", "orphanDependents", "propagationPolicy"]
+        }
+        "list" => &["allowWatchBookmarks", "continue", "fieldSelector", "labelSelector", "limit", "watch"],
+        _ => &[],
+    };
+    let action = match verb {
+        "create" => "post",
+        "update" => "put",
+        other => other,
+    };
+    let body = json!({"content": {"application/json": {"schema": reference}}});
+    let mut op = json!({
+        "operationId": format!("{verb}{}{}", k.version, k.kind),
+        "parameters": names.iter().map(|n| parameter(n)).collect::<Vec<_>>(),
+        "responses": {"200": {"description": "OK", "content": {"application/json": {"schema": reference}}}},
+        "x-kubernetes-action": action,
+        "x-kubernetes-group-version-kind": gvk,
+    });
+    if matches!(verb, "create" | "update" | "patch") {
+        op["requestBody"] = body;
+    }
+    op
+}
+
+/// `io.k8s.batch.v1.Job`-like names: the group reversed, then version and kind.
+fn schema_name(k: &Served) -> String {
+    let mut parts: Vec<&str> = if k.group.is_empty() { vec!["core"] } else { k.group.split('.').collect() };
+    parts.reverse();
+    format!("{}.{}.{}", parts.join("."), k.version, k.kind)
+}

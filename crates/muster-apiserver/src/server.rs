@@ -1,0 +1,378 @@
+//! The server's state and the steps that every request shares: finding kinds, reading stored objects in a version,
+//! committing writes.
+//!
+//! In: options. Out: an [`ApiServer`], cheap to clone, on which requests are answered (`service`) and background work
+//! runs (`gc`, `namespaces`). Invariant: every write goes through [`ApiServer::commit`] or [`ApiServer::erase`], which
+//! stamp the resourceVersion and the facts that selectors and garbage collection use.
+
+use crate::admission::Hook;
+use crate::clock::Clock;
+use crate::crd::{self, Custom};
+use crate::meta;
+use crate::registry::{Registry, Served, Source};
+use crate::status::ApiError;
+use crate::store::{Clash, Draft, Expect, Facts, Key, Memory, Range, Revision, Store, Stored};
+use crate::strategy::{self, Part};
+use k8s_builtin::KubeVersion;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::{Arc, RwLock};
+
+/// Converts an object of a group, in place, to the version of an `apiVersion`.
+pub type Converter = fn(&mut Value, &str) -> Result<(), String>;
+
+/// How a server behaves.
+#[derive(Clone)]
+pub struct Options {
+    /// The clock behind every timestamp.
+    pub clock: Clock,
+    /// Which Kubernetes it resembles.
+    pub kube_version: KubeVersion,
+    /// In-process converters by API group, used instead of conversion webhooks.
+    pub converters: BTreeMap<String, Converter>,
+    /// In-process admission, called after the built-in mutating steps.
+    pub hooks: Vec<Arc<dyn Hook>>,
+    /// The user that requests are attributed to.
+    pub user: String,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            clock: Clock::wall(),
+            kube_version: KubeVersion::V1_36,
+            converters: BTreeMap::new(),
+            hooks: Vec::new(),
+            user: "muster-admin".into(),
+        }
+    }
+}
+
+/// The embedded API server.
+#[derive(Clone)]
+pub struct ApiServer {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub store: Arc<dyn Store>,
+    pub options: Options,
+    pub registry: RwLock<Arc<Registry>>,
+    /// Quota checks read usage and then create; one at a time, so that two creations never share the last unit.
+    pub quota: tokio::sync::Mutex<()>,
+    /// Evictions read a budget and then delete; one at a time for the same reason.
+    pub evictions: tokio::sync::Mutex<()>,
+    pub webhooks: crate::webhook::Caller,
+    /// Rendered OpenAPI documents of the current registry, by group and version.
+    pub openapi: RwLock<crate::openapi::Cache>,
+}
+
+impl ApiServer {
+    /// A server over an empty in-memory store, with the objects every cluster starts with.
+    pub fn new(options: Options) -> ApiServer {
+        ApiServer::with_store(options, Arc::new(Memory::new()))
+    }
+
+    /// A server over a store, which may already hold objects.
+    pub fn with_store(options: Options, store: Arc<dyn Store>) -> ApiServer {
+        let registry = Registry::new(options.kube_version, &[]);
+        let inner = Inner {
+            store,
+            options,
+            registry: RwLock::new(Arc::new(registry)),
+            quota: tokio::sync::Mutex::new(()),
+            evictions: tokio::sync::Mutex::new(()),
+            webhooks: crate::webhook::Caller::new(),
+            openapi: RwLock::default(),
+        };
+        let server = ApiServer { inner: Arc::new(inner) };
+        server.reload_crds();
+        crate::bootstrap::seed(&server);
+        server
+    }
+
+    /// The clock.
+    pub fn clock(&self) -> Clock {
+        self.inner.options.clock
+    }
+
+    /// What is served now.
+    pub fn registry(&self) -> Arc<Registry> {
+        self.inner.registry.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn store(&self) -> &dyn Store {
+        &*self.inner.store
+    }
+
+    /// The kind stored in a table.
+    pub(crate) fn kind_of_table(&self, table: &str) -> Option<Arc<Served>> {
+        self.registry().find_table(table).cloned()
+    }
+
+    /// Reads all stored CRDs again and serves what they define.
+    pub(crate) fn reload_crds(&self) {
+        let customs: Vec<Arc<Custom>> = self
+            .all("customresourcedefinitions.apiextensions.k8s.io")
+            .iter()
+            .filter(|crd| established(crd))
+            .filter_map(|crd| crd::read(crd).ok().map(Arc::new))
+            .collect();
+        self.install(&customs);
+    }
+
+    fn install(&self, customs: &[Arc<Custom>]) {
+        let registry = Arc::new(Registry::new(self.inner.options.kube_version, customs));
+        *self.inner.registry.write().unwrap_or_else(std::sync::PoisonError::into_inner) = registry;
+        self.inner.openapi.write().unwrap_or_else(std::sync::PoisonError::into_inner).clear();
+    }
+
+    /// The custom kinds served now.
+    pub(crate) fn customs(&self) -> Vec<Arc<Custom>> {
+        let mut found: Vec<Arc<Custom>> = Vec::new();
+        for served in &self.registry().kinds {
+            if let Source::Custom(c) = &served.source
+                && !found.iter().any(|f| f.crd == c.crd)
+            {
+                found.push(c.clone());
+            }
+        }
+        found
+    }
+
+    /// Judges a CRD's names, writes its status and serves it from now on.
+    pub(crate) fn establish(&self, crd_name: &str) {
+        let table = "customresourcedefinitions.apiextensions.k8s.io";
+        let Some(served) = self.kind_of_table(table) else { return };
+        let key = Key::new("", crd_name);
+        for _ in 0..8 {
+            let Some(stored) = self.store().get(table, &key) else { return };
+            let Ok(mut object) = self.parse(&stored, &served) else { return };
+            let Ok(custom) = crd::read(&object) else { return };
+            let mut others = self.customs();
+            others.retain(|o| o.crd != custom.crd);
+            let clash = crd::name_clash(&custom, &others);
+            let status = crd::status(&object, &custom, clash.clone(), &self.clock().rfc3339());
+            let accepted = clash.is_none();
+            if object.get("status") != Some(&status) {
+                let before = object.clone();
+                object["status"] = status;
+                object = self.manage_as("kube-apiserver", &served, Some(&before), object, Part::Status);
+                if matches!(
+                    self.commit(&served, &key, Expect::At(stored.revision), &object),
+                    Err(Clash::Moved)
+                ) {
+                    continue;
+                }
+            }
+            if accepted {
+                others.push(Arc::new(custom));
+            }
+            self.install(&others);
+            return;
+        }
+    }
+
+    /// Installs CRDs as if a client had created them, all at once: one pass over the kinds however many there are.
+    /// Those that are there already are left alone.
+    pub fn install_crds(&self, crds: Vec<Value>) -> Result<(), ApiError> {
+        let table = "customresourcedefinitions.apiextensions.k8s.io";
+        let served = self.kind_of_table(table).ok_or_else(ApiError::no_such_path)?;
+        let mut customs = self.customs();
+        for mut crd in crds {
+            strategy::default(&served, &mut crd);
+            let name = meta::name(&crd).to_string();
+            let custom = crd::read(&crd)
+                .map_err(|errors| ApiError::invalid(&served.group, &served.kind, &name, &errors))?;
+            let clash = crd::name_clash(&custom, &customs);
+            let accepted = clash.is_none();
+            crd["status"] = crd::status(&crd, &custom, clash, &self.clock().rfc3339());
+            self.stamp_new(&mut crd);
+            meta::edit(&mut crd).insert("generation".into(), 1.into());
+            if self.commit(&served, &Key::new("", &name), Expect::Absent, &crd).is_ok() && accepted {
+                customs.push(Arc::new(custom));
+            }
+        }
+        self.install(&customs);
+        Ok(())
+    }
+
+    /// Gives a new object its uid and time of creation.
+    pub(crate) fn stamp_new(&self, object: &mut Value) {
+        let metadata = meta::edit(object);
+        metadata.insert("uid".into(), uuid::Uuid::new_v4().to_string().into());
+        metadata.insert("creationTimestamp".into(), self.clock().rfc3339().into());
+        for field in ["resourceVersion", "selfLink", "deletionTimestamp", "deletionGracePeriodSeconds"] {
+            metadata.remove(field);
+        }
+    }
+
+    /// A stored object in the storage version of its kind, with `apiVersion` and `kind`.
+    pub(crate) fn parse_stored(&self, stored: &Stored, served: &Served) -> Result<Value, ApiError> {
+        let mut object: Value = serde_json::from_str(&stored.text).map_err(ApiError::internal)?;
+        object["apiVersion"] = served.storage_api_version.as_str().into();
+        object["kind"] = served.kind.as_str().into();
+        Ok(object)
+    }
+
+    /// A stored object in the version of `served`. Versions that need a webhook are converted by [`ApiServer::read`].
+    pub(crate) fn parse(&self, stored: &Stored, served: &Served) -> Result<Value, ApiError> {
+        let object = self.parse_stored(stored, served)?;
+        self.convert_local(object, served, &served.api_version())
+    }
+
+    /// A stored object in the version of `served`, by whatever conversion its kind has.
+    pub(crate) async fn read(&self, stored: &Stored, served: &Served) -> Result<Value, ApiError> {
+        let object = self.parse_stored(stored, served)?;
+        self.convert(object, served, &served.api_version()).await
+    }
+
+    /// Converts an object between versions of its kind.
+    pub(crate) async fn convert(&self, object: Value, served: &Served, to: &str) -> Result<Value, ApiError> {
+        if object["apiVersion"] != to
+            && let Source::Custom(custom) = &served.source
+            && let Some(config) = &custom.conversion_webhook
+            && !self.inner.options.converters.contains_key(&custom.group)
+        {
+            return self.inner.webhooks.convert(config, object, to).await;
+        }
+        self.convert_local(object, served, to)
+    }
+
+    fn convert_local(&self, mut object: Value, served: &Served, to: &str) -> Result<Value, ApiError> {
+        let from = object["apiVersion"].as_str().unwrap_or_default().to_string();
+        if from == to {
+            return Ok(object);
+        }
+        match &served.source {
+            Source::Builtin(kind) => Ok(if to == served.storage_api_version {
+                k8s_builtin::to_storage(kind, object)
+            } else {
+                k8s_builtin::from_storage(kind, object)
+            }),
+            Source::Custom(custom) => {
+                if let Some(converter) = self.inner.options.converters.get(&custom.group) {
+                    converter(&mut object, to).map_err(|why| {
+                        ApiError::internal(format!("conversion of {} to {to}: {why}", served.kind))
+                    })?;
+                }
+                object["apiVersion"] = to.into();
+                Ok(object)
+            }
+        }
+    }
+
+    /// Writes an object that is already in its storage version.
+    pub(crate) fn commit(
+        &self,
+        served: &Served,
+        key: &Key,
+        expect: Expect,
+        object: &Value,
+    ) -> Result<Stored, Clash> {
+        let home = self.kind_of_table(&served.table);
+        let home = home.as_deref().unwrap_or(served);
+        self.store().put(&served.table, key, expect, &mut |revision| draft(home, object, revision))
+    }
+
+    /// Removes an object; `object` is its last state.
+    pub(crate) fn erase(
+        &self,
+        served: &Served,
+        key: &Key,
+        expect: Revision,
+        object: &Value,
+    ) -> Result<Stored, Clash> {
+        let home = self.kind_of_table(&served.table);
+        let home = home.as_deref().unwrap_or(served);
+        self.store().delete(&served.table, key, expect, &mut |revision| draft(home, object, revision))
+    }
+
+    /// Every object of a table, parsed, in its storage version.
+    pub(crate) fn all(&self, table: &str) -> Vec<Value> {
+        self.all_in(table, None)
+    }
+
+    /// Every object of a table in a namespace, parsed, in its storage version.
+    pub(crate) fn all_in(&self, table: &str, namespace: Option<&str>) -> Vec<Value> {
+        let Some(served) = self.kind_of_table(table) else { return Vec::new() };
+        let range = Range { namespace, ..Range::default() };
+        match self.store().list(table, &range, &mut |_| true) {
+            Ok(page) => page.items.iter().filter_map(|s| self.parse_stored(s, &served).ok()).collect(),
+            Err(_) => Vec::new(),
+        }
+    }
+
+    /// One object of a table, parsed, in its storage version.
+    pub(crate) fn one(&self, table: &str, namespace: &str, name: &str) -> Option<Value> {
+        let served = self.kind_of_table(table)?;
+        let stored = self.store().get(table, &Key::new(namespace, name))?;
+        self.parse_stored(&stored, &served).ok()
+    }
+
+    /// `gitVersion` of the Kubernetes that it resembles.
+    pub fn version(&self) -> Value {
+        let (minor, git) = match self.inner.options.kube_version {
+            KubeVersion::V1_35 => ("35", "v1.35.0"),
+            KubeVersion::V1_36 => ("36", "v1.36.3"),
+        };
+        json!({
+            "major": "1", "minor": minor, "gitVersion": format!("{git}+muster"),
+            "gitCommit": "", "gitTreeState": "clean", "buildDate": "1970-01-01T00:00:00Z",
+            "goVersion": "", "compiler": "rustc", "platform": format!("{}/{}", std::env::consts::OS, arch()),
+            "emulationMajor": "1", "emulationMinor": minor,
+            "minCompatibilityMajor": "1", "minCompatibilityMinor": (minor.parse::<u32>().unwrap_or(36) - 1).to_string(),
+        })
+    }
+}
+
+fn arch() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+fn established(crd: &Value) -> bool {
+    meta::at(crd, "status.conditions")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .any(|c| c["type"] == "Established" && c["status"] == "True")
+}
+
+/// The stored form of an object: stamped with its revision, without `apiVersion` and `kind`.
+fn draft(served: &Served, object: &Value, revision: Revision) -> Draft {
+    let mut at_rest = object.clone();
+    meta::edit(&mut at_rest).insert("resourceVersion".into(), revision.to_string().into());
+    if let Some(map) = at_rest.as_object_mut() {
+        map.remove("apiVersion");
+        map.remove("kind");
+    }
+    let facts = facts(served, &at_rest);
+    Draft { text: at_rest.to_string(), facts }
+}
+
+fn facts(served: &Served, object: &Value) -> Facts {
+    let metadata = object.get("metadata");
+    Facts {
+        uid: meta::uid(object).into(),
+        labels: metadata
+            .and_then(|m| m.get("labels"))
+            .and_then(Value::as_object)
+            .into_iter()
+            .flatten()
+            .map(|(k, v)| (k.clone(), v.as_str().unwrap_or_default().to_string()))
+            .collect(),
+        fields: strategy::selectable(served, object),
+        owners: metadata
+            .and_then(|m| m.get("ownerReferences"))
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .filter_map(|o| o["uid"].as_str().map(Arc::from))
+            .collect(),
+        terminating: meta::terminating(object),
+    }
+}

@@ -1,0 +1,306 @@
+//! What each kind does to its objects on the way in, behind one face for built-in and custom kinds.
+//!
+//! In: an object in the request's version. Out: the object put right, or the refusals. Pure. Order of a write:
+//! [`decode`] -> [`default`] -> admission -> field managers -> [`prepare_create`] / [`prepare_update`] -> [`validate_create`] /
+//! [`validate_update`] -> store.
+
+use crate::meta;
+use crate::query::FieldValidation;
+use crate::registry::{Served, Source};
+use crate::status::ApiError;
+use k8s_schema::FieldError;
+use serde_json::Value;
+use std::sync::Arc;
+
+/// Which part of an object a write may change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Everything but the status, where the status has an endpoint of its own.
+    Main,
+    /// Only the status (and metadata).
+    Status,
+    /// Only `spec.ephemeralContainers` of a pod.
+    Ephemeral,
+    /// Only the resources of a pod's containers.
+    Resize,
+}
+
+impl Part {
+    /// Its name in paths and field managers.
+    pub fn subresource(self) -> Option<&'static str> {
+        match self {
+            Part::Main => None,
+            Part::Status => Some("status"),
+            Part::Ephemeral => Some("ephemeralcontainers"),
+            Part::Resize => Some("resize"),
+        }
+    }
+}
+
+/// Checks what decoding into the kind's type would: types of values, then unknown fields as the client asked.
+/// Returns warnings for the client.
+pub fn decode(
+    served: &Served,
+    object: &mut Value,
+    raw: Option<&[u8]>,
+    validation: FieldValidation,
+) -> Result<Vec<String>, ApiError> {
+    if let Source::Builtin(kind) = &served.source
+        && let Some(problem) = k8s_builtin::decode_error(kind, object)
+    {
+        return Err(ApiError::bad_request(problem));
+    }
+    let mut problems: Vec<String> = Vec::new();
+    if validation != FieldValidation::Ignore
+        && let Some(raw) = raw
+        && let Ok(duplicates) = k8s_schema::duplicate_keys(raw)
+    {
+        problems.extend(duplicates.iter().map(|d| format!("duplicate field \"{d}\"")));
+    }
+    let preserve = matches!(&served.source, Source::Custom(c) if c.preserve_unknown);
+    if !preserve {
+        let pruned = k8s_schema::prune(object, &served.schema);
+        if validation != FieldValidation::Ignore {
+            problems.extend(pruned.iter().map(|p| format!("unknown field \"{p}\"")));
+        }
+    }
+    if problems.is_empty() {
+        return Ok(Vec::new());
+    }
+    match validation {
+        FieldValidation::Strict => Err(strict_error(served, &problems)),
+        FieldValidation::Warn => Ok(problems),
+        FieldValidation::Ignore => Ok(Vec::new()),
+    }
+}
+
+fn strict_error(served: &Served, problems: &[String]) -> ApiError {
+    let text = format!("strict decoding error: {}", problems.join(", "));
+    ApiError::bad_request(format!(
+        "{} in version \"{}\" cannot be handled as a {}: {text}",
+        served.kind, served.version, served.kind
+    ))
+}
+
+/// What field managers are told a new object was made from. Go's empty value of a built-in kind already has the structs
+/// that are always written (`spec`, say), so nobody owns those.
+pub fn blank(served: &Served) -> Option<Value> {
+    match &served.source {
+        Source::Builtin(kind) => Some(k8s_builtin::blank(kind)),
+        Source::Custom(_) => None,
+    }
+}
+
+/// Fills in defaults.
+pub fn default(served: &Served, object: &mut Value) {
+    match &served.source {
+        Source::Builtin(kind) => {
+            k8s_builtin::default(kind, object);
+            if served.is("apiextensions.k8s.io", "customresourcedefinitions") {
+                crate::crd::default(object);
+            }
+        }
+        Source::Custom(_) => k8s_schema::default(object, &served.schema),
+    }
+}
+
+/// Puts right what a client may not decide when it creates an object.
+pub fn prepare_create(served: &Served, object: &mut Value) {
+    match &served.source {
+        Source::Builtin(kind) => k8s_builtin::prepare_create(kind, object),
+        Source::Custom(_) => {
+            if served.has_status()
+                && let Some(map) = object.as_object_mut()
+            {
+                map.remove("status");
+            }
+            meta::edit(object).insert("generation".into(), 1.into());
+        }
+    }
+}
+
+/// Puts right what a client may not change.
+pub fn prepare_update(served: &Served, new: &mut Value, old: &Value, part: Part) {
+    match (&served.source, part) {
+        (Source::Builtin(kind), Part::Main) => k8s_builtin::prepare_update(kind, new, old),
+        (Source::Builtin(kind), Part::Status) => k8s_builtin::prepare_status_update(kind, new, old),
+        (_, Part::Ephemeral | Part::Resize) => {
+            // Only the pod spec moves; what may move in it is validated.
+            copy(new, old, "status");
+        }
+        (Source::Custom(_), Part::Main) => {
+            if served.has_status() {
+                copy(new, old, "status");
+            }
+            let generation = old["metadata"]["generation"].as_i64().unwrap_or(1);
+            let moved = content(new, served.has_status()) != content(old, served.has_status());
+            meta::edit(new).insert("generation".into(), (generation + i64::from(moved)).into());
+        }
+        (Source::Custom(_), Part::Status) => {
+            let status = new.get("status").cloned();
+            let metadata = new.get("metadata").cloned();
+            let mut kept = old.clone();
+            if let Some(map) = kept.as_object_mut() {
+                match status {
+                    Some(status) => map.insert("status".into(), status),
+                    None => map.remove("status"),
+                };
+                // Metadata stays as it was, but for the managers and the resourceVersion the write was based on.
+                for field in ["managedFields", "resourceVersion"] {
+                    match metadata.as_ref().and_then(|m| m.get(field)) {
+                        Some(v) => meta::edit(&mut kept).insert(field.into(), v.clone()),
+                        None => meta::edit(&mut kept).remove(field),
+                    };
+                }
+            }
+            *new = kept;
+        }
+    }
+}
+
+fn copy(new: &mut Value, old: &Value, field: &str) {
+    if let Some(map) = new.as_object_mut() {
+        match old.get(field) {
+            Some(v) => map.insert(field.into(), v.clone()),
+            None => map.remove(field),
+        };
+    }
+}
+
+/// Everything that raises the generation when it changes.
+fn content(object: &Value, without_status: bool) -> Vec<(&String, &Value)> {
+    object
+        .as_object()
+        .into_iter()
+        .flatten()
+        .filter(|(k, _)| !matches!(k.as_str(), "metadata" | "apiVersion" | "kind"))
+        .filter(|(k, _)| !(without_status && k.as_str() == "status"))
+        .collect()
+}
+
+/// The rules for a new object.
+pub fn validate_create(served: &Served, object: &Value) -> Vec<FieldError> {
+    match &served.source {
+        Source::Builtin(kind) => {
+            let mut errors = k8s_builtin::validate_create(kind, object);
+            if served.is("apiextensions.k8s.io", "customresourcedefinitions")
+                && let Err(found) = crate::crd::read(object)
+            {
+                errors.extend(found);
+            }
+            errors
+        }
+        Source::Custom(_) => {
+            let mut errors = k8s_builtin::validate_custom_meta(object, served.namespaced);
+            errors.extend(validate_custom(served, object, None));
+            errors
+        }
+    }
+}
+
+/// The rules for a change.
+pub fn validate_update(served: &Served, new: &Value, old: &Value, part: Part) -> Vec<FieldError> {
+    match (&served.source, part) {
+        (Source::Builtin(kind), Part::Main) => {
+            let mut errors = k8s_builtin::validate_update(kind, new, old);
+            if served.is("apiextensions.k8s.io", "customresourcedefinitions")
+                && let Err(found) = crate::crd::read(new)
+            {
+                errors.extend(found);
+            }
+            errors
+        }
+        (Source::Builtin(kind), Part::Status) => k8s_builtin::validate_status_update(kind, new, old),
+        (Source::Builtin(_), Part::Ephemeral) => k8s_builtin::validate_ephemeral_update(new, old),
+        (Source::Builtin(_), Part::Resize) => k8s_builtin::validate_resize(new, old),
+        (Source::Custom(_), _) => {
+            let mut errors = k8s_builtin::validate_custom_meta(new, served.namespaced);
+            errors.extend(immutable_meta(new, old));
+            errors.extend(validate_custom(served, new, Some(old)));
+            errors
+        }
+    }
+}
+
+/// Schema, scale paths and rules of a custom object.
+fn validate_custom(served: &Served, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    let mut errors = k8s_schema::validate_all(object, old, &served.schema);
+    if let Source::Custom(custom) = &served.source
+        && let Some(scale) = custom.version(&served.version).and_then(|v| v.scale.as_ref())
+    {
+        match meta::at(object, &scale.spec) {
+            None | Some(Value::Null) => {}
+            Some(Value::Number(n)) => {
+                if n.as_i64().is_some_and(|n| n < 0) {
+                    let field = format!(".{}", scale.spec);
+                    errors.push(FieldError::invalid(field, n.as_i64(), "should be a non-negative integer"));
+                }
+            }
+            Some(other) => {
+                let text = match other {
+                    Value::String(s) => s.clone(),
+                    v => v.to_string(),
+                };
+                let kind = match other {
+                    Value::String(_) => "string",
+                    Value::Bool(_) => "bool",
+                    Value::Array(_) => "[]interface {}",
+                    _ => "map[string]interface {}",
+                };
+                let detail =
+                    format!(".{} accessor error: {text} is of the type {kind}, expected int64", scale.spec);
+                errors.push(FieldError::invalid(format!(".{}", scale.spec), 0, detail));
+            }
+        }
+    }
+    errors
+}
+
+fn immutable_meta(new: &Value, old: &Value) -> Vec<FieldError> {
+    ["name", "namespace", "uid", "creationTimestamp"]
+        .into_iter()
+        .filter(|f| meta::text(new, f) != meta::text(old, f))
+        .map(|f| FieldError::invalid(format!("metadata.{f}"), meta::text(new, f), "field is immutable"))
+        .collect()
+}
+
+/// Values of the kind's selectable fields, for the store.
+pub fn selectable(served: &Served, object: &Value) -> Vec<(Arc<str>, Box<str>)> {
+    match &served.source {
+        Source::Builtin(kind) => kind
+            .field_labels
+            .iter()
+            .filter(|l| !l.starts_with("metadata."))
+            .filter_map(|l| Some(((*l).into(), k8s_builtin::field_value(kind, object, l)?.into())))
+            .collect(),
+        Source::Custom(custom) => custom
+            .version(&served.version)
+            .into_iter()
+            .flat_map(|v| &v.selectable)
+            .map(|path| {
+                let text = match meta::at(object, path) {
+                    Some(Value::String(s)) => s.clone(),
+                    Some(Value::Null) | None => String::new(),
+                    Some(other) => other.to_string(),
+                };
+                (path.as_str().into(), text.into())
+            })
+            .collect(),
+    }
+}
+
+/// Whether a field selector may name this field; if not, the refusal.
+pub fn check_selectable(served: &Served, field: &str) -> Result<(), String> {
+    match &served.source {
+        Source::Builtin(kind) => k8s_builtin::field_label(kind, field).map(|_| ()).map_err(|e| e.to_string()),
+        Source::Custom(custom) => {
+            let own =
+                custom.version(&served.version).is_some_and(|v| v.selectable.iter().any(|s| s == field));
+            if own || matches!(field, "metadata.name" | "metadata.namespace") {
+                Ok(())
+            } else {
+                Err(format!("field label not supported: {field}"))
+            }
+        }
+    }
+}

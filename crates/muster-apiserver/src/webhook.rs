@@ -1,0 +1,342 @@
+//! Admission and conversion webhooks. In: the registered configurations and a review. Out: the object changed, a
+//! refusal, or the failure that the configuration's policy makes of an unreachable webhook.
+//!
+//! The embedded cluster has no service network, so a webhook is reached by `clientConfig.url` only; one that names a
+//! service fails like one that is down.
+
+use crate::admission::{Operation, Review};
+use crate::meta;
+use crate::selector::Labels;
+use crate::server::ApiServer;
+use crate::status::ApiError;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::{CertificateDer, ServerName, pem::PemObject};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What a webhook may answer at most.
+const MAX_ANSWER: usize = 16 << 20;
+
+/// Calls webhooks.
+pub(crate) struct Caller {}
+
+impl Caller {
+    pub fn new() -> Caller {
+        Caller {}
+    }
+
+    /// Posts a review and returns the answer.
+    async fn post(&self, config: &Value, body: &Value, timeout: Duration) -> Result<Value, String> {
+        let url = config["url"].as_str().ok_or_else(|| {
+            let service = &config["service"];
+            format!(
+                "service {}/{} cannot be reached: the embedded cluster has no service network, set clientConfig.url",
+                service["namespace"].as_str().unwrap_or_default(),
+                service["name"].as_str().unwrap_or_default()
+            )
+        })?;
+        match tokio::time::timeout(timeout, post(url, config["caBundle"].as_str(), body)).await {
+            Ok(answer) => answer,
+            Err(_) => Err(format!("Post \"{url}\": context deadline exceeded")),
+        }
+    }
+
+    /// Converts an object by a CRD's conversion webhook.
+    pub async fn convert(&self, config: &Value, object: Value, to: &str) -> Result<Value, ApiError> {
+        let uid = uuid::Uuid::new_v4().to_string();
+        let name = meta::name(&object).to_string();
+        let review = json!({
+            "kind": "ConversionReview", "apiVersion": "apiextensions.k8s.io/v1",
+            "request": {"uid": uid, "desiredAPIVersion": to, "objects": [object]},
+        });
+        let fail =
+            |why: String| ApiError::internal(format!("conversion webhook for {name} to {to} failed: {why}"));
+        let answer = self.post(config, &review, Duration::from_secs(30)).await.map_err(fail)?;
+        let response = &answer["response"];
+        if response["result"]["status"] != "Success" {
+            return Err(fail(
+                response["result"]["message"].as_str().unwrap_or("no reason given").to_string(),
+            ));
+        }
+        match response["convertedObjects"].as_array().and_then(|o| o.first()) {
+            Some(converted) if converted["apiVersion"] == to => Ok(converted.clone()),
+            _ => Err(fail("it returned no object of that version".into())),
+        }
+    }
+}
+
+async fn post(url: &str, ca_bundle: Option<&str>, body: &Value) -> Result<Value, String> {
+    let text = |e: &dyn std::fmt::Display| format!("Post \"{url}\": {e}");
+    let uri: http::Uri = url.parse().map_err(|e| text(&e))?;
+    let host = uri.host().ok_or_else(|| text(&"no host"))?.to_string();
+    if uri.scheme_str() != Some("https") {
+        return Err(text(&"webhooks must be called over https"));
+    }
+    let port = uri.port_u16().unwrap_or(443);
+    let stream =
+        tokio::net::TcpStream::connect((host.trim_matches(['[', ']']), port)).await.map_err(|e| text(&e))?;
+    let mut roots = rustls::RootCertStore::empty();
+    let bundle = STANDARD.decode(ca_bundle.unwrap_or_default()).map_err(|e| text(&e))?;
+    for certificate in CertificateDer::pem_slice_iter(&bundle) {
+        let certificate = certificate.map_err(|e| text(&e))?;
+        roots.add(certificate).map_err(|e| text(&e))?;
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|e| text(&e))?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let name = ServerName::try_from(host.trim_matches(['[', ']']).to_string()).map_err(|e| text(&e))?;
+    let tls = tokio_rustls::TlsConnector::from(Arc::new(config))
+        .connect(name, stream)
+        .await
+        .map_err(|e| text(&e))?;
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(tls)).await.map_err(|e| text(&e))?;
+    let driver = tokio::spawn(connection);
+    let path = uri.path_and_query().map_or("/", |p| p.as_str());
+    let request = http::Request::post(path)
+        .header("host", uri.authority().map_or(host.as_str(), |a| a.as_str()))
+        .header("content-type", "application/json")
+        .header("accept", "application/json")
+        .body(Full::new(Bytes::from(body.to_string())))
+        .map_err(|e| text(&e))?;
+    let response = sender.send_request(request).await.map_err(|e| text(&e))?;
+    let status = response.status();
+    let answer = http_body_util::Limited::new(response.into_body(), MAX_ANSWER).collect().await;
+    driver.abort();
+    let bytes = answer.map_err(|e| text(&e))?.to_bytes();
+    if !status.is_success() {
+        return Err(format!(
+            "an error on the server ({}) has prevented the request from succeeding",
+            String::from_utf8_lossy(&bytes)
+        ));
+    }
+    serde_json::from_slice(&bytes).map_err(|e| text(&e))
+}
+
+fn is_any(list: &Value, wanted: &str) -> bool {
+    list.as_array().into_iter().flatten().any(|v| v == "*" || v == wanted)
+}
+
+fn resource_matches(rule: &str, plural: &str, sub: Option<&str>) -> bool {
+    let (rule_plural, rule_sub) = match rule.split_once('/') {
+        Some((p, s)) => (p, Some(s)),
+        None => (rule, None),
+    };
+    if rule == "*/*" {
+        return true;
+    }
+    (rule_plural == "*" || rule_plural == plural)
+        && match (rule_sub, sub) {
+            (None, None) => true,
+            (Some("*"), _) => true,
+            (Some(a), Some(b)) => a == b,
+            _ => false,
+        }
+}
+
+fn rules_match(webhook: &Value, review: &Review) -> bool {
+    let served = &review.served;
+    webhook["rules"].as_array().into_iter().flatten().any(|rule| {
+        is_any(&rule["operations"], review.operation.name())
+            && is_any(&rule["apiGroups"], &served.group)
+            && is_any(&rule["apiVersions"], &served.version)
+            && rule["resources"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter_map(Value::as_str)
+                .any(|r| resource_matches(r, &served.plural, review.subresource.as_deref()))
+            && match rule["scope"].as_str() {
+                Some("Cluster") => !served.namespaced,
+                Some("Namespaced") => served.namespaced,
+                _ => true,
+            }
+    })
+}
+
+fn selects(selector: &Value, labels: Option<&Value>) -> bool {
+    let map = labels
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten()
+        .map(|(k, v)| (k.clone(), v.as_str().unwrap_or_default().to_string()))
+        .collect();
+    Labels::from_object(selector).is_ok_and(|s| s.matches(&map))
+}
+
+impl ApiServer {
+    fn webhooks(&self, table: &str, review: &Review, object: &Value) -> Vec<Value> {
+        // The registry's own objects are never reviewed, or a broken webhook could never be mended.
+        if self.store().len(table) == 0 || review.served.group == "admissionregistration.k8s.io" {
+            return Vec::new();
+        }
+        let namespace = if review.served.is("", "namespaces") {
+            Some(object.clone())
+        } else if review.namespace.is_empty() {
+            None
+        } else {
+            self.one("namespaces", "", &review.namespace)
+        };
+        let labels_of = |o: &Value| o["metadata"].get("labels").cloned();
+        self.all(table)
+            .into_iter()
+            .flat_map(|c| c["webhooks"].as_array().cloned().unwrap_or_default())
+            .filter(|w| rules_match(w, review))
+            .filter(|w| {
+                let by_namespace = match &namespace {
+                    Some(ns) => selects(&w["namespaceSelector"], labels_of(ns).as_ref()),
+                    None => true,
+                };
+                let by_object = [Some(object), review.old.as_ref()]
+                    .into_iter()
+                    .flatten()
+                    .any(|o| selects(&w["objectSelector"], labels_of(o).as_ref()));
+                by_namespace && by_object
+            })
+            .collect()
+    }
+
+    fn admission_review(&self, review: &Review, object: &Value) -> Value {
+        let served = &review.served;
+        let kind = json!({"group": served.group, "version": served.version, "kind": served.kind});
+        let resource = json!({"group": served.group, "version": served.version, "resource": served.plural});
+        let mut request = json!({
+            "uid": uuid::Uuid::new_v4().to_string(),
+            "kind": kind, "resource": resource, "requestKind": kind, "requestResource": resource,
+            "operation": review.operation.name(),
+            "userInfo": {"username": self.inner.options.user, "groups": ["system:masters", "system:authenticated"]},
+            "object": object, "oldObject": review.old.clone().unwrap_or_default(),
+            "dryRun": review.dry_run,
+            "options": {"kind": match review.operation {
+                Operation::Create => "CreateOptions",
+                Operation::Update => "UpdateOptions",
+                Operation::Delete => "DeleteOptions",
+            }, "apiVersion": "meta.k8s.io/v1"},
+        });
+        for (field, value) in [
+            ("name", Some(review.name.as_str())),
+            ("namespace", Some(review.namespace.as_str())),
+            ("subResource", review.subresource.as_deref()),
+        ] {
+            if let Some(value) = value.filter(|v| !v.is_empty()) {
+                request[field] = value.into();
+            }
+        }
+        json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request})
+    }
+
+    /// Calls one webhook; `None` when it failed and its policy is to ignore that.
+    async fn call(
+        &self,
+        webhook: &Value,
+        review: &mut Review,
+        object: &Value,
+    ) -> Result<Option<Value>, ApiError> {
+        let name = webhook["name"].as_str().unwrap_or_default();
+        let timeout = Duration::from_secs(webhook["timeoutSeconds"].as_u64().unwrap_or(10).clamp(1, 30));
+        let body = self.admission_review(review, object);
+        let result = if webhook["matchConditions"].as_array().is_some_and(|c| !c.is_empty()) {
+            Err("matchConditions are not evaluated by the embedded server; use rules and selectors"
+                .to_string())
+        } else {
+            self.inner.webhooks.post(&webhook["clientConfig"], &body, timeout).await
+        };
+        let answer = match result {
+            Ok(answer) if answer["response"]["uid"] == body["request"]["uid"] => answer,
+            other => {
+                let why =
+                    other.err().unwrap_or_else(|| "expected response.uid to be that of the request".into());
+                if webhook["failurePolicy"] == "Ignore" {
+                    tracing::warn!(webhook = name, why, "failed open");
+                    return Ok(None);
+                }
+                return Err(ApiError::internal(format!(
+                    "failed calling webhook \"{name}\": failed to call webhook: {why}"
+                )));
+            }
+        };
+        let response = answer["response"].clone();
+        review.warnings.extend(meta::strings(response.get("warnings")));
+        if response["allowed"] == true {
+            return Ok(Some(response));
+        }
+        let status = &response["status"];
+        let said = status["message"].as_str().filter(|m| !m.is_empty());
+        let message = match said {
+            Some(text) => format!("admission webhook \"{name}\" denied the request: {text}"),
+            None => format!("admission webhook \"{name}\" denied the request without explanation"),
+        };
+        let code =
+            status["code"].as_u64().and_then(|c| u16::try_from(c).ok()).filter(|c| *c >= 400).unwrap_or(403);
+        let reason = match code {
+            400 => "BadRequest",
+            409 => "Conflict",
+            422 => "Invalid",
+            _ => "Forbidden",
+        };
+        Err(ApiError::new(code, reason, message))
+    }
+
+    pub(crate) async fn call_mutating_webhooks(
+        &self,
+        review: &mut Review,
+        object: &mut Value,
+    ) -> Result<(), ApiError> {
+        let table = "mutatingwebhookconfigurations.admissionregistration.k8s.io";
+        for webhook in self.webhooks(table, review, object) {
+            let Some(response) = self.call(&webhook, review, object).await? else { continue };
+            let Some(patch) = response["patch"].as_str() else { continue };
+            let name = webhook["name"].as_str().unwrap_or_default();
+            let fail =
+                |why: String| ApiError::internal(format!("webhook \"{name}\" sent an unusable patch: {why}"));
+            let bytes = STANDARD.decode(patch).map_err(|e| fail(e.to_string()))?;
+            let patch: json_patch::Patch = serde_json::from_slice(&bytes).map_err(|e| fail(e.to_string()))?;
+            json_patch::patch(object, &patch).map_err(|e| fail(e.to_string()))?;
+            crate::strategy::default(&review.served, object);
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn call_validating_webhooks(
+        &self,
+        review: &mut Review,
+        object: &Value,
+    ) -> Result<(), ApiError> {
+        let table = "validatingwebhookconfigurations.admissionregistration.k8s.io";
+        for webhook in self.webhooks(table, review, object) {
+            self.call(&webhook, review, object).await?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_name_resources() {
+        for (rule, plural, sub, expected) in [
+            ("pods", "pods", None, true),
+            ("pods", "pods", Some("status"), false),
+            ("pods/*", "pods", Some("status"), true),
+            ("pods/status", "pods", Some("status"), true),
+            ("pods/status", "pods", None, false),
+            ("*", "pods", None, true),
+            ("*", "pods", Some("status"), false),
+            ("*/*", "pods", Some("status"), true),
+            ("*/scale", "deployments", Some("scale"), true),
+            ("jobs", "pods", None, false),
+        ] {
+            assert_eq!(resource_matches(rule, plural, sub), expected, "{rule} on {plural} {sub:?}");
+        }
+    }
+}
