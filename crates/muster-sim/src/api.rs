@@ -1,0 +1,335 @@
+//! Requests to an API server.
+//!
+//! In: a kind, a name, a body in JSON. Out: the slim object that the server answers with, or an error that says which
+//! request failed. Must stay true: every request ends, at the latest after `REQUEST_LIMIT`; nothing here retries.
+
+use std::time::Duration;
+
+use futures::io::AsyncBufRead;
+use http::{Method, Request, header};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use crate::object::{Key, Object};
+
+/// Longer than any answer takes that is still on its way.
+const REQUEST_LIMIT: Duration = Duration::from_secs(30);
+
+/// A request that failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ApiError {
+    #[error("failed to {verb} {what}")]
+    Request { verb: &'static str, what: String, source: Box<kube::Error> },
+    #[error("no answer to {verb} {what} within {} s", REQUEST_LIMIT.as_secs())]
+    TimedOut { verb: &'static str, what: String },
+    #[error("{what} cannot be addressed")]
+    Address { what: String, source: http::Error },
+}
+
+impl ApiError {
+    /// The HTTP status of a refusal; 0 when the server did not answer at all.
+    pub fn code(&self) -> u16 {
+        match self {
+            ApiError::Request { source, .. } => match source.as_ref() {
+                kube::Error::Api(status) => status.code,
+                _ => 0,
+            },
+            _ => 0,
+        }
+    }
+
+    pub fn not_found(&self) -> bool {
+        self.code() == 404
+    }
+
+    pub fn gone(&self) -> bool {
+        self.code() == 410
+    }
+
+    /// Another writer was first, or the object is not the one that was meant.
+    pub fn conflict(&self) -> bool {
+        self.code() == 409 && !self.already_exists()
+    }
+
+    pub fn already_exists(&self) -> bool {
+        self.reason() == "AlreadyExists"
+    }
+
+    pub fn reason(&self) -> &str {
+        match self {
+            ApiError::Request { source, .. } => match source.as_ref() {
+                kube::Error::Api(status) => &status.reason,
+                _ => "",
+            },
+            _ => "",
+        }
+    }
+
+    /// The server's own words, for events and conditions.
+    pub fn message(&self) -> String {
+        match self {
+            ApiError::Request { source, .. } => match source.as_ref() {
+                kube::Error::Api(status) => status.message.clone(),
+                other => other.to_string(),
+            },
+            other => other.to_string(),
+        }
+    }
+
+    /// How long the server asked us to wait.
+    pub fn retry_after(&self) -> Option<Duration> {
+        let ApiError::Request { source, .. } = self else { return None };
+        let kube::Error::Api(status) = source.as_ref() else { return None };
+        let seconds = status.details.as_ref()?.retry_after_seconds;
+        (seconds > 0).then(|| Duration::from_secs(u64::from(seconds)))
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Patch {
+    Merge,
+    Strategic,
+    Json,
+}
+
+impl Patch {
+    fn content_type(self) -> &'static str {
+        match self {
+            Patch::Merge => "application/merge-patch+json",
+            Patch::Strategic => "application/strategic-merge-patch+json",
+            Patch::Json => "application/json-patch+json",
+        }
+    }
+}
+
+/// What a delete asks for.
+#[derive(Debug, Clone, Default)]
+pub struct Delete<'a> {
+    /// Only this very object, not a later one of the same name.
+    pub uid: &'a str,
+    pub grace_seconds: Option<i64>,
+    pub propagation: Option<&'static str>,
+}
+
+/// One page of a list.
+pub struct Page<T> {
+    pub items: Vec<T>,
+    pub resource_version: String,
+    pub next: Option<String>,
+}
+
+/// A client for slim kinds.
+#[derive(Clone)]
+pub struct Api {
+    client: kube::Client,
+}
+
+impl Api {
+    pub fn new(client: kube::Client) -> Self {
+        Api { client }
+    }
+
+    pub async fn create<T: Object>(&self, namespace: &str, body: &Value) -> Result<T, ApiError> {
+        let path = T::RESOURCE.path(namespace, "", "");
+        self.send("create", Method::POST, &path, "application/json", Some(body)).await
+    }
+
+    /// Creates a subresource such as a binding or an eviction.
+    pub async fn create_sub<T: Object>(&self, key: &Key, sub: &str, body: &Value) -> Result<(), ApiError> {
+        let path = T::RESOURCE.path(&key.namespace, &key.name, sub);
+        let _: Value = self.send("create", Method::POST, &path, "application/json", Some(body)).await?;
+        Ok(())
+    }
+
+    pub async fn get<T: Object>(&self, key: &Key) -> Result<T, ApiError> {
+        let path = T::RESOURCE.path(&key.namespace, &key.name, "");
+        self.send("get", Method::GET, &path, "application/json", None).await
+    }
+
+    /// The whole object, for callers that read fields no slim kind has.
+    pub async fn get_path(&self, path: &str) -> Result<Value, ApiError> {
+        self.send("get", Method::GET, path, "application/json", None).await
+    }
+
+    pub async fn patch_path(&self, path: &str, kind: Patch, body: &Value) -> Result<Value, ApiError> {
+        self.send("patch", Method::PATCH, path, kind.content_type(), Some(body)).await
+    }
+
+    pub async fn create_path(&self, path: &str, body: &Value) -> Result<Value, ApiError> {
+        self.send("create", Method::POST, path, "application/json", Some(body)).await
+    }
+
+    pub async fn patch<T: Object>(
+        &self,
+        key: &Key,
+        sub: &str,
+        kind: Patch,
+        body: &Value,
+    ) -> Result<T, ApiError> {
+        let path = T::RESOURCE.path(&key.namespace, &key.name, sub);
+        self.send("patch", Method::PATCH, &path, kind.content_type(), Some(body)).await
+    }
+
+    pub async fn delete<T: Object>(&self, key: &Key, delete: Delete<'_>) -> Result<(), ApiError> {
+        let path = T::RESOURCE.path(&key.namespace, &key.name, "");
+        let mut body = json!({"kind": "DeleteOptions", "apiVersion": "v1"});
+        if !delete.uid.is_empty() {
+            body["preconditions"] = json!({"uid": delete.uid});
+        }
+        if let Some(grace) = delete.grace_seconds {
+            body["gracePeriodSeconds"] = json!(grace);
+        }
+        if let Some(propagation) = delete.propagation {
+            body["propagationPolicy"] = json!(propagation);
+        }
+        let _: Value = self.send("delete", Method::DELETE, &path, "application/json", Some(&body)).await?;
+        Ok(())
+    }
+
+    /// One page of a list. An item that cannot be decoded is left out with a warning: one bad object must not stop
+    /// everything else.
+    pub async fn list<T: Object>(&self, scope: &Scope, next: Option<&str>) -> Result<Page<T>, ApiError> {
+        let mut path = format!("{}?limit={PAGE}", T::RESOURCE.path(&scope.namespace, "", ""));
+        if let Some(next) = next {
+            path.push_str("&continue=");
+            path.push_str(&escape(next));
+        }
+        let list: RawList = self.send("list", Method::GET, &path, "application/json", None).await?;
+        let items = list.items.iter().filter_map(|item| decode::<T>(item.get())).collect();
+        Ok(Page {
+            items,
+            resource_version: list.metadata.resource_version,
+            next: Some(list.metadata.continuation).filter(|c| !c.is_empty()),
+        })
+    }
+
+    /// The lines of a watch.
+    pub async fn watch<T: Object>(
+        &self,
+        scope: &Scope,
+        resource_version: &str,
+        limit: Duration,
+    ) -> Result<impl AsyncBufRead + use<T>, ApiError> {
+        let path = format!(
+            "{}?watch=true&allowWatchBookmarks=true&timeoutSeconds={}&resourceVersion={}",
+            T::RESOURCE.path(&scope.namespace, "", ""),
+            limit.as_secs().max(1),
+            escape(resource_version),
+        );
+        let what = || format!("{} {}", T::RESOURCE.plural, scope.namespace);
+        let request = Request::get(&path)
+            .header(header::ACCEPT, "application/json")
+            .header(header::ACCEPT_ENCODING, "identity")
+            .body(Vec::new())
+            .map_err(|source| ApiError::Address { what: path.clone(), source })?;
+        match tokio::time::timeout(REQUEST_LIMIT, self.client.request_stream(request)).await {
+            Ok(Ok(lines)) => Ok(lines),
+            Ok(Err(source)) => {
+                Err(ApiError::Request { verb: "watch", what: what(), source: Box::new(source) })
+            }
+            Err(_) => Err(ApiError::TimedOut { verb: "watch", what: what() }),
+        }
+    }
+
+    async fn send<T: DeserializeOwned>(
+        &self,
+        verb: &'static str,
+        method: Method,
+        path: &str,
+        content_type: &str,
+        body: Option<&Value>,
+    ) -> Result<T, ApiError> {
+        let bytes = body.map(|b| b.to_string().into_bytes()).unwrap_or_default();
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(header::ACCEPT, "application/json")
+            .header(header::CONTENT_TYPE, content_type)
+            .body(bytes)
+            .map_err(|source| ApiError::Address { what: path.to_owned(), source })?;
+        match tokio::time::timeout(REQUEST_LIMIT, self.client.request(request)).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(source)) => {
+                Err(ApiError::Request { verb, what: path.to_owned(), source: Box::new(source) })
+            }
+            Err(_) => Err(ApiError::TimedOut { verb, what: path.to_owned() }),
+        }
+    }
+}
+
+/// Big enough that ten thousand pods are a few requests, small enough that no answer is huge.
+const PAGE: usize = 1000;
+
+/// Which part of a kind's collection to read; an empty namespace means all.
+#[derive(Debug, Clone, Default)]
+pub struct Scope {
+    pub namespace: String,
+}
+
+#[derive(Deserialize)]
+struct RawList {
+    #[serde(default)]
+    metadata: ListMeta,
+    #[serde(default)]
+    items: Vec<Box<RawValue>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct ListMeta {
+    resource_version: String,
+    #[serde(rename = "continue")]
+    continuation: String,
+}
+
+/// One line of a watch.
+#[derive(Deserialize)]
+pub struct WatchLine<'a> {
+    #[serde(rename = "type")]
+    pub kind: &'a str,
+    #[serde(borrow)]
+    pub object: &'a RawValue,
+}
+
+/// Decodes one object; what cannot be decoded is reported and left out.
+pub fn decode<T: Object>(text: &str) -> Option<T> {
+    match serde_json::from_str(text) {
+        Ok(object) => Some(object),
+        Err(error) => {
+            let start: String = text.chars().take(200).collect();
+            tracing::warn!(kind = T::RESOURCE.kind, %error, %start, "an object that cannot be read is ignored");
+            None
+        }
+    }
+}
+
+fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~') {
+            out.push(char::from(byte));
+        } else {
+            out.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn escapes_query_values() {
+        assert_eq!(escape("aZ0-_.~"), "aZ0-_.~");
+        assert_eq!(escape("a b&c=/"), "a%20b%26c%3D%2F");
+    }
+
+    #[test]
+    fn a_bad_object_is_left_out() {
+        assert!(decode::<crate::object::Pod>(r#"{"metadata": 5}"#).is_none());
+        assert!(decode::<crate::object::Pod>(r#"{"metadata": {"name": "a"}, "extra": [1]}"#).is_some());
+    }
+}

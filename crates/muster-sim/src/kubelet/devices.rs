@@ -1,0 +1,185 @@
+//! What the pods of each node hold, and whether one more fits.
+//!
+//! In: a node, a pod. Out: the devices it gets, or the reason a kubelet would refuse it with.
+//! Must stay true: no device is ever held by two pods, and what a pod took is given back exactly once.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::fit::{self, Amounts};
+use crate::fleet::gpu_uuid;
+use crate::object::{Node, Pod};
+
+/// A node's books.
+#[derive(Debug, Default)]
+pub struct Books {
+    used: Amounts,
+    /// What each pod took, by uid.
+    taken: HashMap<String, Amounts>,
+    /// Who holds each device, by resource name and slot.
+    held: BTreeMap<String, Vec<Option<String>>>,
+}
+
+/// The way a kubelet says no.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    pub reason: String,
+    pub message: String,
+}
+
+/// Devices by resource name.
+pub type Devices = Vec<(String, Vec<String>)>;
+
+impl Books {
+    /// Takes a pod on. `known` are devices that the pod already has, from before a restart.
+    pub fn admit(&mut self, node: &Node, pod: &Pod, known: Option<&Devices>) -> Result<Devices, Refusal> {
+        let uid = &pod.metadata.uid;
+        let asked = fit::requests(pod);
+        if self.taken.contains_key(uid) {
+            return Ok(known.cloned().unwrap_or_default());
+        }
+        // What already runs was admitted before, whatever the node looks like now.
+        if known.is_none() {
+            if !fit::may_go_to(pod, node) {
+                return Err(Refusal {
+                    reason: "NodeAffinity".into(),
+                    message: "Pod was rejected: Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector".into(),
+                });
+            }
+            let allocatable = Amounts::read(&node.status.allocatable);
+            if let Some((name, want, _)) = fit::short_of(&asked, &allocatable, &self.used).first() {
+                return Err(Refusal {
+                    reason: format!("OutOf{name}"),
+                    message: format!(
+                        "Pod was rejected: Node didn't have enough resource: {name}, requested: {want}, used: {}, capacity: {}",
+                        self.used.get(name),
+                        allocatable.get(name)
+                    ),
+                });
+            }
+        }
+        self.used.add(&asked);
+        let mut devices = Devices::new();
+        for (resource, n) in asked.0.iter().filter(|(name, n)| is_device(name) && **n > 0) {
+            let n_slots = fit::Amounts::read(&node.status.capacity).get(resource).clamp(0, 1 << 16);
+            let mine = known.and_then(|k| k.iter().find(|(name, _)| name == resource)).map(|(_, ids)| ids);
+            let ids = self.hold(
+                &node.metadata.name,
+                resource,
+                usize::try_from(n_slots).unwrap_or(0),
+                *n,
+                uid,
+                mine,
+            );
+            devices.push((resource.clone(), ids));
+        }
+        self.taken.insert(uid.clone(), asked);
+        Ok(devices)
+    }
+
+    /// Gives back what a pod took; harmless when it holds nothing.
+    pub fn release(&mut self, uid: &str) -> bool {
+        let Some(taken) = self.taken.remove(uid) else { return false };
+        self.used.sub(&taken);
+        for slot in self.held.values_mut().flatten() {
+            if slot.as_deref() == Some(uid) {
+                *slot = None;
+            }
+        }
+        true
+    }
+
+    fn hold(
+        &mut self,
+        node: &str,
+        resource: &str,
+        n_slots: usize,
+        n: i64,
+        uid: &str,
+        mine: Option<&Vec<String>>,
+    ) -> Vec<String> {
+        let slots = self.held.entry(resource.to_owned()).or_default();
+        if slots.len() < n_slots {
+            slots.resize(n_slots, None);
+        }
+        let mut ids = Vec::new();
+        let wanted = usize::try_from(n).unwrap_or(0);
+        for (i, slot) in slots.iter_mut().enumerate() {
+            let id = gpu_uuid(node, u32::try_from(i).unwrap_or(u32::MAX));
+            let take = match mine {
+                Some(mine) => mine.contains(&id),
+                None => slot.is_none() && ids.len() < wanted,
+            };
+            if take {
+                *slot = Some(uid.to_owned());
+                ids.push(id);
+            }
+        }
+        ids
+    }
+}
+
+/// Resources that stand for devices one can tell apart.
+fn is_device(name: &str) -> bool {
+    name.ends_with("/gpu")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn node() -> Node {
+        serde_json::from_value(json!({
+            "metadata": {"name": "n"},
+            "status": {
+                "capacity": {"cpu": "4", "nvidia.com/gpu": "3", "pods": "3"},
+                "allocatable": {"cpu": "4", "nvidia.com/gpu": "3", "pods": "3"},
+            },
+        }))
+        .unwrap()
+    }
+
+    fn pod(uid: &str, cpu: &str, gpus: u32) -> Pod {
+        serde_json::from_value(json!({
+            "metadata": {"uid": uid},
+            "spec": {"containers": [{"resources": {"requests": {"cpu": cpu, "nvidia.com/gpu": gpus.to_string()}}}]},
+        }))
+        .unwrap()
+    }
+
+    fn slots(result: Result<Devices, Refusal>) -> String {
+        match result {
+            Err(refusal) => refusal.reason,
+            Ok(devices) => {
+                let ids: Vec<String> = devices.into_iter().flat_map(|(_, ids)| ids).collect();
+                let slot = |id: &String| {
+                    (0..3).find(|i| gpu_uuid("n", *i) == *id).map_or("?".into(), |i| i.to_string())
+                };
+                ids.iter().map(slot).collect::<Vec<_>>().join(",")
+            }
+        }
+    }
+
+    #[test]
+    fn devices_are_held_once() {
+        let mut books = Books::default();
+        assert_eq!(slots(books.admit(&node(), &pod("a", "1", 1), None)), "0");
+        assert_eq!(slots(books.admit(&node(), &pod("b", "1", 2), None)), "1,2");
+        assert_eq!(slots(books.admit(&node(), &pod("c", "1", 1), None)), "OutOfnvidia.com/gpu");
+        assert!(books.release("a"));
+        assert!(!books.release("a"));
+        assert_eq!(slots(books.admit(&node(), &pod("c", "1", 1), None)), "0");
+        assert_eq!(slots(books.admit(&node(), &pod("d", "3", 0), None)), "OutOfcpu");
+        assert_eq!(slots(books.admit(&node(), &pod("d", "1", 0), None)), "");
+        assert_eq!(slots(books.admit(&node(), &pod("e", "0", 0), None)), "OutOfpods");
+    }
+
+    #[test]
+    fn a_restart_keeps_devices() {
+        let mut books = Books::default();
+        let known = vec![("nvidia.com/gpu".to_owned(), vec![gpu_uuid("n", 1)])];
+        assert_eq!(slots(books.admit(&node(), &pod("a", "99", 1), Some(&known))), "1");
+        assert_eq!(slots(books.admit(&node(), &pod("b", "0", 2), None)), "0,2");
+    }
+}

@@ -1,0 +1,278 @@
+//! A queue of keys to look at again.
+//!
+//! In: keys, now or after a while. Out: each key once, however often it was added; never the same key to two workers.
+//! Must stay true: a key added while it is worked on is handed out again afterwards; a failure comes back after a
+//! wait that doubles.
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::api::ApiError;
+
+pub struct Queue<K> {
+    state: Mutex<State<K>>,
+    wake: Notify,
+}
+
+struct State<K> {
+    ready: VecDeque<K>,
+    /// Keys in `ready`, and keys that changed while they were worked on.
+    wanted: HashSet<K>,
+    working: HashSet<K>,
+    delayed: BTreeMap<(Instant, u64), K>,
+    delayed_until: HashMap<K, (Instant, u64)>,
+    next_seq: u64,
+    failures: HashMap<K, u32>,
+}
+
+/// What a look at a key ended with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// Nothing to do until something changes.
+    Idle,
+    /// Look again then, even if nothing changes.
+    After(Duration),
+}
+
+impl Next {
+    /// The sooner of two.
+    pub fn or(self, other: Next) -> Next {
+        match (self, other) {
+            (Next::After(a), Next::After(b)) => Next::After(a.min(b)),
+            (Next::Idle, next) | (next, Next::Idle) => next,
+        }
+    }
+}
+
+impl<K: Clone + Eq + Hash> Queue<K> {
+    pub fn new() -> Arc<Self> {
+        Arc::new(Queue {
+            state: Mutex::new(State {
+                ready: VecDeque::new(),
+                wanted: HashSet::new(),
+                working: HashSet::new(),
+                delayed: BTreeMap::new(),
+                delayed_until: HashMap::new(),
+                next_seq: 0,
+                failures: HashMap::new(),
+            }),
+            wake: Notify::new(),
+        })
+    }
+
+    pub fn add(&self, key: K) {
+        self.lock().add(key);
+        self.wake.notify_one();
+    }
+
+    /// Adds the key after a while; an earlier appointment of the same key stands.
+    pub fn add_after(&self, key: K, wait: Duration) {
+        if wait.is_zero() {
+            return self.add(key);
+        }
+        // A far future that tokio's clock cannot say is as good as a day.
+        let at =
+            Instant::now().checked_add(wait).unwrap_or_else(|| Instant::now() + Duration::from_secs(86_400));
+        {
+            let mut state = self.lock();
+            if let Some(known) = state.delayed_until.get(&key).copied() {
+                if known.0 <= at {
+                    return;
+                }
+                state.delayed.remove(&known);
+            }
+            let slot = (at, state.next_seq);
+            state.next_seq += 1;
+            state.delayed.insert(slot, key.clone());
+            state.delayed_until.insert(key, slot);
+        }
+        self.wake.notify_one();
+    }
+
+    /// The next key; it must be given back with `done`.
+    pub async fn next(&self) -> K {
+        loop {
+            let until = {
+                let mut state = self.lock();
+                state.promote(Instant::now());
+                if let Some(key) = state.ready.pop_front() {
+                    state.wanted.remove(&key);
+                    state.working.insert(key.clone());
+                    return key;
+                }
+                state.delayed.keys().next().map(|(at, _)| *at)
+            };
+            match until {
+                Some(at) => {
+                    // Whichever comes first; either way the state is looked at again.
+                    let _ = tokio::time::timeout_at(at, self.wake.notified()).await;
+                }
+                None => self.wake.notified().await,
+            }
+        }
+    }
+
+    /// Ends the work on a key. `retry`: it failed and must come back after its own wait, or the given one.
+    pub fn done(&self, key: &K, retry: Option<Option<Duration>>) {
+        let wait = {
+            let mut state = self.lock();
+            state.working.remove(key);
+            if state.wanted.contains(key) {
+                state.ready.push_back(key.clone());
+            }
+            match retry {
+                None => {
+                    state.failures.remove(key);
+                    None
+                }
+                Some(asked) => {
+                    let failures = state.failures.entry(key.clone()).or_insert(0);
+                    *failures = failures.saturating_add(1);
+                    Some(asked.unwrap_or_else(|| failure_wait(*failures)))
+                }
+            }
+        };
+        match wait {
+            Some(wait) => self.add_after(key.clone(), wait),
+            None => self.wake.notify_one(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<K>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<K: Clone + Eq + Hash> State<K> {
+    fn add(&mut self, key: K) {
+        if self.wanted.insert(key.clone()) && !self.working.contains(&key) {
+            self.ready.push_back(key);
+        }
+    }
+
+    fn promote(&mut self, now: Instant) {
+        while let Some(entry) = self.delayed.first_entry() {
+            if entry.key().0 > now {
+                break;
+            }
+            let key = entry.remove();
+            self.delayed_until.remove(&key);
+            self.add(key);
+        }
+    }
+}
+
+/// 10 ms, 20 ms, ... 30 s.
+fn failure_wait(failures: u32) -> Duration {
+    let wait = Duration::from_millis(10) * 2_u32.pow(failures.saturating_sub(1).min(12));
+    wait.min(Duration::from_secs(30))
+}
+
+/// Works on the keys of a queue until cancelled, on `n_workers` keys at a time.
+pub async fn work<K, F, Fut>(
+    name: &'static str,
+    queue: Arc<Queue<K>>,
+    n_workers: usize,
+    cancel: CancellationToken,
+    look: F,
+) where
+    K: Clone + Eq + Hash + std::fmt::Debug,
+    F: Fn(K) -> Fut,
+    Fut: Future<Output = Result<Next, ApiError>>,
+{
+    let mut running = FuturesUnordered::new();
+    loop {
+        tokio::select! {
+            biased;
+            () = cancel.cancelled() => return,
+            Some(()) = running.next(), if !running.is_empty() => {}
+            key = queue.next(), if running.len() < n_workers => {
+                let queue = queue.clone();
+                let attempt = look(key.clone());
+                running.push(async move {
+                    match attempt.await {
+                        Ok(Next::Idle) => queue.done(&key, None),
+                        Ok(Next::After(wait)) => {
+                            queue.done(&key, None);
+                            queue.add_after(key, wait);
+                        }
+                        Err(error) => {
+                            tracing::debug!(controller = name, ?key, %error, "will try again");
+                            queue.done(&key, Some(error.retry_after()));
+                        }
+                    }
+                });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn drain(queue: &Queue<&'static str>) -> Vec<&'static str> {
+        let mut out = Vec::new();
+        while let Ok(key) = tokio::time::timeout(Duration::from_nanos(1), queue.next()).await {
+            out.push(key);
+        }
+        out
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn hands_each_key_out_once() {
+        let queue = Queue::new();
+        queue.add("a");
+        queue.add("b");
+        queue.add("a");
+        assert_eq!(drain(&queue).await, ["a", "b"]);
+        queue.add("a");
+        assert!(drain(&queue).await.is_empty(), "a is being worked on");
+        queue.done(&"a", None);
+        assert_eq!(drain(&queue).await, ["a"]);
+        queue.done(&"a", None);
+        assert!(drain(&queue).await.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn keeps_the_earliest_appointment() {
+        let queue = Queue::new();
+        queue.add_after("a", Duration::from_secs(10));
+        queue.add_after("a", Duration::from_secs(5));
+        queue.add_after("a", Duration::from_secs(20));
+        let start = Instant::now();
+        assert_eq!(queue.next().await, "a");
+        assert_eq!(start.elapsed(), Duration::from_secs(5));
+        queue.done(&"a", None);
+        tokio::time::advance(Duration::from_secs(60)).await;
+        assert!(drain(&queue).await.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn failures_wait_longer_and_longer() {
+        let queue = Queue::new();
+        queue.add("a");
+        let mut waits = Vec::new();
+        let mut last = Instant::now();
+        for _ in 0..4 {
+            let key = queue.next().await;
+            waits.push(last.elapsed().as_millis());
+            last = Instant::now();
+            queue.done(&key, Some(None));
+        }
+        assert_eq!(waits, [0, 10, 20, 40]);
+    }
+
+    #[test]
+    fn the_longest_wait() {
+        assert_eq!(failure_wait(u32::MAX), Duration::from_secs(30));
+    }
+}

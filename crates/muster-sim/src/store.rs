@@ -1,0 +1,492 @@
+//! A copy of one kind's objects, kept true by a watch.
+//!
+//! In: lists and watch lines of a server, and the answers to our own writes. Out: the objects, by key and by
+//! controller; and one call to every observer for each change.
+//! Must stay true: a store never goes back to an older version of an object, and never brings back one that is known
+//! to be gone. Because our own writes enter the store at once, a controller that looks twice never creates twice.
+//!
+//! The list and watch loop is our own rather than kube-runtime's, because it decodes into slim kinds, and because
+//! entering our own writes needs the version of each list.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use futures::{AsyncBufReadExt, StreamExt};
+use serde::Deserialize;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::api::{Api, ApiError, Scope, WatchLine, decode};
+use crate::object::{Key, Meta, Object};
+
+/// What happened to one object.
+pub struct Change<'a, T> {
+    pub old: Option<&'a Arc<T>>,
+    pub new: Option<&'a Arc<T>>,
+}
+
+impl<'a, T> Change<'a, T> {
+    /// The object as it is, or as it last was.
+    pub fn latest(&self) -> Option<&'a Arc<T>> {
+        self.new.or(self.old)
+    }
+
+    /// Both sides, for observers that must wake whoever owned it before and whoever owns it now.
+    pub fn sides(&self) -> impl Iterator<Item = &'a Arc<T>> {
+        self.old.into_iter().chain(self.new)
+    }
+}
+
+type Observer<T> = Box<dyn Fn(&Change<'_, T>) + Send + Sync>;
+
+/// How many deleted objects are remembered, so that an answer that comes late does not bring one back. An answer is
+/// late by the length of one request, in which far fewer objects go.
+const TOMBSTONES: usize = 8192;
+
+pub struct Store<T> {
+    api: Api,
+    scope: Scope,
+    state: RwLock<State<T>>,
+    observers: RwLock<Vec<Observer<T>>>,
+    synced: watch::Sender<bool>,
+}
+
+struct State<T> {
+    objects: BTreeMap<Key, Arc<T>>,
+    /// Names by controller uid.
+    owned: HashMap<String, BTreeSet<Key>>,
+    /// Names of objects without a controller.
+    orphans: BTreeSet<Key>,
+    gone: HashSet<String>,
+    gone_order: VecDeque<String>,
+}
+
+impl<T: Object> Store<T> {
+    pub fn new(api: Api, scope: Scope) -> Arc<Self> {
+        Arc::new(Store {
+            api,
+            scope,
+            state: RwLock::new(State {
+                objects: BTreeMap::new(),
+                owned: HashMap::new(),
+                orphans: BTreeSet::new(),
+                gone: HashSet::new(),
+                gone_order: VecDeque::new(),
+            }),
+            observers: RwLock::default(),
+            synced: watch::Sender::new(false),
+        })
+    }
+
+    /// Adds an observer. Observers are added before `run` starts; they only put keys into queues, so they are quick
+    /// and may run in any order.
+    pub fn observe(&self, observer: impl Fn(&Change<'_, T>) + Send + Sync + 'static) {
+        self.observers.write().unwrap_or_else(PoisonError::into_inner).push(Box::new(observer));
+    }
+
+    pub fn get(&self, key: &Key) -> Option<Arc<T>> {
+        self.read(|state| state.objects.get(key).cloned())
+    }
+
+    pub fn all(&self) -> Vec<Arc<T>> {
+        self.read(|state| state.objects.values().cloned().collect())
+    }
+
+    pub fn keys(&self) -> Vec<Key> {
+        self.read(|state| state.objects.keys().cloned().collect())
+    }
+
+    pub fn in_namespace(&self, namespace: &str) -> Vec<Arc<T>> {
+        let from = Key::new(namespace, "");
+        self.read(|state| {
+            state
+                .objects
+                .range(from..)
+                .take_while(|(key, _)| key.namespace == namespace)
+                .map(|(_, object)| object.clone())
+                .collect()
+        })
+    }
+
+    /// The objects that the owner with this uid controls, in order of name.
+    pub fn owned_by(&self, uid: &str) -> Vec<Arc<T>> {
+        self.read(|state| {
+            let keys = state.owned.get(uid).into_iter().flatten();
+            keys.filter_map(|key| state.objects.get(key).cloned()).collect()
+        })
+    }
+
+    /// The objects of a namespace that nobody controls.
+    pub fn orphans_in(&self, namespace: &str) -> Vec<Arc<T>> {
+        let from = Key::new(namespace, "");
+        self.read(|state| {
+            let keys = state.orphans.range(from..).take_while(|key| key.namespace == namespace);
+            keys.filter_map(|key| state.objects.get(key).cloned()).collect()
+        })
+    }
+
+    pub fn len(&self) -> usize {
+        self.read(|state| state.objects.len())
+    }
+
+    /// Enters the answer to one of our own writes, unless the watch is already further.
+    pub fn enter(&self, object: T) {
+        let object = Arc::new(object);
+        let old = {
+            let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+            match state.enter(object.clone()) {
+                Some(old) => old,
+                None => return,
+            }
+        };
+        self.tell(old.as_ref(), Some(&object));
+    }
+
+    /// Enters that an object is gone: the watch said so, or a delete found nothing.
+    pub fn remove(&self, key: &Key, uid: &str) {
+        let old = {
+            let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+            state.remove(key, uid)
+        };
+        if let Some(old) = old {
+            self.tell(Some(&old), None);
+        }
+    }
+
+    /// Waits until the first list is in.
+    pub async fn synced(&self) {
+        let mut synced = self.synced.subscribe();
+        // The sender lives as long as `self`, so waiting cannot fail.
+        let _ = synced.wait_for(|synced| *synced).await;
+    }
+
+    /// Lists and watches until cancelled. Every `resync` the collection is listed again, so that even a watch that
+    /// loses an event in silence is set right.
+    pub async fn run(self: Arc<Self>, resync: Duration, cancel: CancellationToken) {
+        let mut pause = Pause::default();
+        loop {
+            let attempt = cancel.run_until_cancelled(self.list_and_watch(resync, &mut pause));
+            match attempt.await {
+                None => return,
+                Some(Ok(())) => {}
+                Some(Err(error)) => {
+                    let wait = error.retry_after().unwrap_or_else(|| pause.next());
+                    tracing::debug!(kind = T::RESOURCE.kind, %error, ?wait, "list and watch starts again");
+                    if cancel.run_until_cancelled(tokio::time::sleep(wait)).await.is_none() {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// One list and the watches that follow it. Ends well when it is time to list again.
+    async fn list_and_watch(&self, resync: Duration, pause: &mut Pause) -> Result<(), ApiError> {
+        let mut items: Vec<T> = Vec::new();
+        let mut next: Option<String> = None;
+        let mut version;
+        loop {
+            let page = self.api.list::<T>(&self.scope, next.as_deref()).await?;
+            items.extend(page.items);
+            version = page.resource_version;
+            next = page.next;
+            if next.is_none() {
+                break;
+            }
+        }
+        self.replace(items, version.parse().unwrap_or(0));
+        self.synced.send_replace(true);
+
+        let list_again = tokio::time::Instant::now() + resync;
+        while tokio::time::Instant::now() < list_again {
+            let left = list_again - tokio::time::Instant::now();
+            let stream = match self.api.watch::<T>(&self.scope, &version, left).await {
+                Ok(stream) => stream,
+                Err(error) if error.gone() => return Ok(()),
+                Err(error) => {
+                    tokio::time::sleep(error.retry_after().unwrap_or_else(|| pause.next())).await;
+                    continue;
+                }
+            };
+            let mut lines = std::pin::pin!(stream.lines());
+            let mut n_lines = 0_u32;
+            loop {
+                let line = match tokio::time::timeout_at(list_again, lines.next()).await {
+                    Err(_) => return Ok(()),
+                    Ok(None | Some(Err(_))) => break,
+                    Ok(Some(Ok(line))) => line,
+                };
+                if line.is_empty() {
+                    continue;
+                }
+                match self.take(&line) {
+                    Some(seen) => version = seen,
+                    None => return Ok(()),
+                }
+                n_lines += 1;
+                pause.reset();
+            }
+            if n_lines == 0 {
+                tokio::time::sleep(pause.next()).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes one watch line. Out: the version to go on from, or `None` when the list must be read again.
+    fn take(&self, line: &str) -> Option<String> {
+        let line: WatchLine<'_> = match serde_json::from_str(line) {
+            Ok(line) => line,
+            Err(error) => {
+                tracing::debug!(kind = T::RESOURCE.kind, %error, "a watch line that cannot be read");
+                return None;
+            }
+        };
+        let version = || {
+            serde_json::from_str::<OnlyMeta>(line.object.get())
+                .ok()
+                .map(|o| o.metadata.resource_version)
+                .filter(|v| !v.is_empty())
+        };
+        match line.kind {
+            "ADDED" | "MODIFIED" => match decode::<T>(line.object.get()) {
+                Some(object) => {
+                    let version = object.meta().resource_version.clone();
+                    self.enter(object);
+                    Some(version)
+                }
+                None => version(),
+            },
+            "DELETED" => {
+                let object: OnlyMeta = serde_json::from_str(line.object.get()).ok()?;
+                let meta = object.metadata;
+                self.remove(&Key::new(meta.namespace, meta.name), &meta.uid);
+                Some(meta.resource_version)
+            }
+            "BOOKMARK" => version(),
+            // An error: most often 410, the version is too old to go on from.
+            _ => None,
+        }
+    }
+
+    /// Makes the store what a list of this version says, save what is newer than the list.
+    fn replace(&self, items: Vec<T>, version: u64) {
+        let mut gone: Vec<Arc<T>> = Vec::new();
+        let mut came: Vec<(Option<Arc<T>>, Arc<T>)> = Vec::new();
+        {
+            let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+            let listed: HashSet<Key> = items.iter().map(Object::key).collect();
+            let lost: Vec<(Key, String)> = state
+                .objects
+                .iter()
+                .filter(|(key, object)| !listed.contains(key) && object.meta().version() <= version)
+                .map(|(key, object)| (key.clone(), object.meta().uid.clone()))
+                .collect();
+            for (key, uid) in lost {
+                if let Some(old) = state.remove(&key, &uid) {
+                    gone.push(old);
+                }
+            }
+            for item in items {
+                let item = Arc::new(item);
+                if let Some(old) = state.enter(item.clone()) {
+                    came.push((old, item));
+                }
+            }
+        }
+        for old in &gone {
+            self.tell(Some(old), None);
+        }
+        for (old, new) in &came {
+            self.tell(old.as_ref(), Some(new));
+        }
+    }
+
+    fn tell(&self, old: Option<&Arc<T>>, new: Option<&Arc<T>>) {
+        let change = Change { old, new };
+        for observer in self.observers.read().unwrap_or_else(PoisonError::into_inner).iter() {
+            observer(&change);
+        }
+    }
+
+    fn read<R>(&self, look: impl FnOnce(&State<T>) -> R) -> R {
+        look(&self.state.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl<T: Object> State<T> {
+    /// Enters an object if it is news. Out: `Some` of what was there before, or `None` when nothing changed.
+    fn enter(&mut self, object: Arc<T>) -> Option<Option<Arc<T>>> {
+        let meta = object.meta();
+        if self.gone.contains(&meta.uid) {
+            return None;
+        }
+        let key = object.key();
+        let old = self.objects.get(&key).cloned();
+        if let Some(old) = &old {
+            let same = old.meta().uid == meta.uid;
+            // Versions grow over the whole collection, so this also holds between an object and its successor.
+            if meta.version() <= old.meta().version() && (same || meta.version() != 0) {
+                return None;
+            }
+            self.unlink(&key, old);
+        }
+        match meta.controller() {
+            Some(owner) => {
+                self.owned.entry(owner.uid.clone()).or_default().insert(key.clone());
+            }
+            None => {
+                self.orphans.insert(key.clone());
+            }
+        }
+        self.objects.insert(key, object);
+        Some(old)
+    }
+
+    fn remove(&mut self, key: &Key, uid: &str) -> Option<Arc<T>> {
+        if !uid.is_empty() && self.gone.insert(uid.to_owned()) {
+            self.gone_order.push_back(uid.to_owned());
+            if self.gone_order.len() > TOMBSTONES
+                && let Some(oldest) = self.gone_order.pop_front()
+            {
+                self.gone.remove(&oldest);
+            }
+        }
+        if self.objects.get(key)?.meta().uid != uid {
+            return None;
+        }
+        let old = self.objects.remove(key)?;
+        self.unlink(key, &old);
+        Some(old)
+    }
+
+    fn unlink(&mut self, key: &Key, old: &Arc<T>) {
+        match old.meta().controller() {
+            Some(owner) => {
+                if let Some(keys) = self.owned.get_mut(&owner.uid) {
+                    keys.remove(key);
+                    if keys.is_empty() {
+                        self.owned.remove(&owner.uid);
+                    }
+                }
+            }
+            None => {
+                self.orphans.remove(key);
+            }
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct OnlyMeta {
+    metadata: Meta,
+}
+
+/// Waits that double: 100 ms, 200 ms, ... 10 s.
+#[derive(Default)]
+struct Pause(u32);
+
+impl Pause {
+    fn next(&mut self) -> Duration {
+        let wait = Duration::from_millis(100) * 2_u32.pow(self.0.min(7));
+        self.0 = self.0.saturating_add(1);
+        wait.min(Duration::from_secs(10))
+    }
+
+    fn reset(&mut self) {
+        self.0 = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::object::{OwnerRef, Pod};
+
+    fn pod(name: &str, uid: &str, version: u64, owner: &str) -> Pod {
+        let mut pod = Pod::default();
+        pod.metadata.namespace = "ns".into();
+        pod.metadata.name = name.into();
+        pod.metadata.uid = uid.into();
+        pod.metadata.resource_version = version.to_string();
+        if !owner.is_empty() {
+            pod.metadata.owner_references =
+                vec![OwnerRef { uid: owner.into(), controller: true, ..OwnerRef::default() }];
+        }
+        pod
+    }
+
+    /// A store whose client never answers; these tests only enter and remove.
+    fn store() -> Arc<Store<Pod>> {
+        let service = tower::service_fn(|_: http::Request<kube::client::Body>| async {
+            std::future::pending::<Result<http::Response<kube::client::Body>, std::convert::Infallible>>()
+                .await
+        });
+        Store::new(Api::new(kube::Client::new(service, "default")), Scope::default())
+    }
+
+    fn show(store: &Store<Pod>) -> String {
+        let all = store.all();
+        let text: Vec<String> = all
+            .iter()
+            .map(|p| format!("{}:{}@{}", p.metadata.name, p.metadata.uid, p.metadata.resource_version))
+            .collect();
+        text.join(" ")
+    }
+
+    #[tokio::test]
+    async fn never_goes_back() {
+        let store = store();
+        store.enter(pod("a", "1", 5, ""));
+        store.enter(pod("a", "1", 4, ""));
+        assert_eq!(show(&store), "a:1@5");
+        store.remove(&Key::new("ns", "a"), "1");
+        store.enter(pod("a", "1", 9, ""));
+        assert_eq!(show(&store), "", "a late answer does not bring back what is gone");
+        store.enter(pod("a", "2", 10, ""));
+        store.remove(&Key::new("ns", "a"), "1");
+        assert_eq!(show(&store), "a:2@10", "the successor is another object");
+    }
+
+    #[tokio::test]
+    async fn a_list_keeps_what_is_newer() {
+        let store = store();
+        store.enter(pod("old", "1", 5, ""));
+        store.enter(pod("mine", "2", 12, ""));
+        store.replace(vec![pod("listed", "3", 7, "")], 10);
+        assert_eq!(show(&store), "listed:3@7 mine:2@12");
+    }
+
+    #[tokio::test]
+    async fn owners_and_orphans() {
+        let store = store();
+        let names = |pods: Vec<Arc<Pod>>| pods.iter().map(|p| p.metadata.name.clone()).collect::<Vec<_>>();
+        store.enter(pod("a", "1", 1, "o"));
+        store.enter(pod("b", "2", 2, ""));
+        assert_eq!(names(store.owned_by("o")), ["a"]);
+        assert_eq!(names(store.orphans_in("ns")), ["b"]);
+        store.enter(pod("b", "2", 3, "o"));
+        store.enter(pod("a", "1", 4, ""));
+        assert_eq!(names(store.owned_by("o")), ["b"]);
+        assert_eq!(names(store.orphans_in("ns")), ["a"]);
+        assert!(store.orphans_in("other").is_empty());
+    }
+
+    #[tokio::test]
+    async fn takes_watch_lines() {
+        let store = store();
+        let line = |kind: &str, version: u64| {
+            format!(
+                r#"{{"type":"{kind}","object":{{"metadata":{{"namespace":"ns","name":"a","uid":"1","resourceVersion":"{version}"}}}}}}"#
+            )
+        };
+        assert_eq!(store.take(&line("ADDED", 3)).as_deref(), Some("3"));
+        assert_eq!(store.take(&line("BOOKMARK", 8)).as_deref(), Some("8"));
+        assert_eq!(store.take(&line("ADDED", 3)).as_deref(), Some("3"), "a duplicate is harmless");
+        assert_eq!(store.take(&line("DELETED", 9)).as_deref(), Some("9"));
+        assert_eq!(store.len(), 0);
+        assert_eq!(store.take(&line("ERROR", 0)), None);
+        assert_eq!(store.take("junk"), None);
+    }
+}
