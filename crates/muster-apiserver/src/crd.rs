@@ -188,7 +188,11 @@ pub fn read(crd: &Value) -> Result<Custom, Vec<FieldError>> {
                 .collect(),
             deprecation: deprecated.then(|| {
                 said.unwrap_or_else(|| {
-                    format!("{}/{} {} is deprecated", group, text(v, "name"), text(crd, "spec.names.kind"))
+                    let kind = text(crd, "spec.names.kind");
+                    let newer = listed.iter().find(|v| v["served"] == true && v["deprecated"] != true);
+                    let instead =
+                        newer.map_or(String::new(), |v| format!("; use {group}/{} {kind}", text(v, "name")));
+                    format!("{group}/{} {kind} is deprecated{instead}", text(v, "name"))
                 })
             }),
         });

@@ -312,15 +312,21 @@ impl ApiServer {
         } else {
             let when = now.checked_add(jiff::SignedDuration::from_secs(grace)).unwrap_or(now);
             let generation = object["metadata"]["generation"].as_i64();
+            let own_way =
+                served.is("", "namespaces") || served.is("apiextensions.k8s.io", "customresourcedefinitions");
+            if served.is("", "namespaces") {
+                meta::set_at(object, "status.phase", "Terminating".into());
+            }
             let metadata = meta::edit(object);
             metadata.insert("deletionTimestamp".into(), crate::clock::seconds(when).into());
+            // Namespaces and CRDs have a way of their own to go, without grace and without a new generation.
+            if own_way {
+                return;
+            }
             metadata.insert("deletionGracePeriodSeconds".into(), grace.into());
             if let Some(generation) = generation {
                 metadata.insert("generation".into(), (generation + 1).into());
             }
-        }
-        if served.is("", "namespaces") {
-            meta::set_at(object, "status.phase", "Terminating".into());
         }
     }
 }

@@ -54,8 +54,8 @@ pub fn resources(registry: &Registry, group: &str, version: &str) -> Option<Valu
         if !k.categories.is_empty() {
             entry["categories"] = json!(k.categories);
         }
-        if k.is_stored() {
-            entry["storageVersionHash"] = hash(&[&k.group, &k.kind, &k.storage_api_version]).into();
+        if k.verbs.iter().any(|v| v == "watch") {
+            entry["storageVersionHash"] = storage_version_hash(k).into();
         }
         list.push(entry);
         for s in &k.subresources {
@@ -82,14 +82,15 @@ fn elsewhere(s: &Subresource, k: &Served) -> bool {
     !s.version.is_empty() && (s.group != k.group || s.version != k.version)
 }
 
-/// Eight bytes in base64, as `storageVersionHash` is; any change of the storage version changes it.
-fn hash(parts: &[&str]) -> String {
+/// The start of a digest of the stored group, version and kind: clients see by it that the storage version has changed.
+fn storage_version_hash(k: &Served) -> String {
     use base64::Engine;
-    let mut h: u64 = 0xcbf2_9ce4_8422_2325;
-    for b in parts.iter().flat_map(|p| p.bytes().chain([0])) {
-        h = (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3);
-    }
-    base64::engine::general_purpose::STANDARD.encode(h.to_be_bytes())
+    let (group, version) = crate::registry::split_api_version(&k.storage_api_version);
+    // Kubernetes still stores CRDs in the version they began with.
+    let version = if k.is("apiextensions.k8s.io", "customresourcedefinitions") { "v1beta1" } else { version };
+    let digest =
+        ring::digest::digest(&ring::digest::SHA256, format!("{group}/{version}/{}", k.kind).as_bytes());
+    base64::engine::general_purpose::STANDARD.encode(&digest.as_ref()[..8])
 }
 
 /// `/api` and `/apis` in aggregated form; `version` is that of the discovery API.

@@ -2,6 +2,8 @@
 //! `dryRun`, and the merge keys of client-side apply. In: the registry. Out: one document per group and version.
 
 use crate::registry::{Registry, Served, api_version};
+use crate::reply::{Content, Reply};
+use bytes::Bytes;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,6 +14,18 @@ pub type Cache = BTreeMap<String, Arc<str>>;
 /// Path of a group and version below `/openapi/v3/`.
 pub fn document_path(group: &str, version: &str) -> String {
     if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
+}
+
+/// `/openapi/v2`: a document without content, in the protobuf form that kubectl reads. Everything is in version 3; kubectl
+/// only looks here for kinds that version 3 does not have, and then says that the kind is unknown.
+pub fn version_2() -> Reply {
+    // Two fields of the document: `swagger` (1) and `info` (2), the latter with `title` (1) and `version` (2).
+    const DOCUMENT: &[u8] = b"\x0a\x032.0\x12\x0d\x0a\x06muster\x12\x03 v3";
+    Reply {
+        content_type: "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
+        content: Content::Whole(Bytes::from_static(DOCUMENT)),
+        ..Reply::text(200, String::new())
+    }
 }
 
 /// `/openapi/v3`.

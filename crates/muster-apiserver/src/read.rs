@@ -193,7 +193,11 @@ impl ApiServer {
             .list(&served.table, &range, &mut |o| filter.passes(o))
             .map_err(|e| self.page_expired(&range, e))?;
         let selective = !query.labels.0.is_empty() || !query.fields.0.is_empty();
-        let metadata = list_metadata(&page, selective);
+        let metadata = if form == Form::Object {
+            list_metadata(served, &page, selective)
+        } else {
+            page_metadata(&page, selective)
+        };
         if is_plain(served, form) {
             return Ok(Reply::text(200, plain_list(served, &page, &metadata)));
         }
@@ -273,7 +277,19 @@ fn check_match(query: &Query) -> Result<(), ApiError> {
     }
 }
 
-fn list_metadata(page: &Page, selective: bool) -> Value {
+fn list_metadata(served: &Served, page: &Page, selective: bool) -> Value {
+    let mut metadata = json!({"resourceVersion": page.revision.to_string()});
+    // Lists of custom objects always show the token, even when there is none.
+    if matches!(served.source, Source::Custom(_)) {
+        metadata["continue"] = "".into();
+    }
+    if let (Value::Object(all), Value::Object(more)) = (&mut metadata, page_metadata(page, selective)) {
+        all.extend(more);
+    }
+    metadata
+}
+
+fn page_metadata(page: &Page, selective: bool) -> Value {
     let mut metadata = json!({"resourceVersion": page.revision.to_string()});
     if let Some(next) = &page.next {
         metadata["continue"] = Token { revision: Some(page.revision), after: next.clone() }.print().into();

@@ -125,6 +125,7 @@ impl ApiServer {
         let registry = Arc::new(Registry::new(self.inner.options.kube_version, customs));
         *self.inner.registry.write().unwrap_or_else(std::sync::PoisonError::into_inner) = registry;
         self.inner.openapi.write().unwrap_or_else(std::sync::PoisonError::into_inner).clear();
+        crate::bootstrap::list_api_services(self);
     }
 
     /// The custom kinds served now.

@@ -7,7 +7,7 @@ use crate::openapi;
 use crate::path::{self, ResourcePath, Target};
 use crate::query::Query;
 use crate::read::Filter;
-use crate::registry::Served;
+use crate::registry::{Registry, Served, Source};
 use crate::reply::{Body, Content, Reply};
 use crate::server::ApiServer;
 use crate::status::ApiError;
@@ -65,6 +65,10 @@ impl ApiServer {
     async fn answer_request(&self, head: &http::request::Parts, body: &Bytes) -> Result<Reply, ApiError> {
         let target = path::parse(head.uri.path());
         let is_discovery = matches!(target, Target::LegacyVersions | Target::Groups);
+        // Asked for by kubectl in a form of its own, and answered in that form whatever else is accepted.
+        if head.uri.path() == "/openapi/v2" {
+            return Ok(openapi::version_2());
+        }
         let (form, encoding) = negotiate::accept(header(head, "accept"), is_discovery)?;
         let reply = self.route(head, body, target, form).await?;
         Ok(if encoding == Encoding::Yaml { to_yaml(reply) } else { reply })
@@ -164,9 +168,7 @@ impl ApiServer {
         let registry = self.registry();
         let served = match registry.find(&path.group, &path.version, &path.resource) {
             Some(served) => served.clone(),
-            None if registry.groups.iter().any(|(g, _)| *g == path.group) => {
-                return Err(ApiError::no_such_path());
-            }
+            None if is_builtin_group(&registry, &path.group) => return Err(ApiError::no_such_path()),
             None => return Err(ApiError::no_such_group()),
         };
         if path.namespace.is_some() && !served.namespaced {
@@ -190,11 +192,18 @@ impl ApiServer {
             user_agent: header(head, "user-agent").to_string(),
         };
         let method = head.method.as_str();
-        match (&path.name, &path.subresource) {
+        let reply = match (&path.name, &path.subresource) {
             (None, _) => self.on_collection(&cx, method, body).await,
             (Some(name), None) => self.on_object(&cx, name, method, body).await,
             (Some(name), Some(sub)) => self.on_subresource(&cx, name, sub, method, body).await,
-        }
+        }?;
+        Ok(match &served.source {
+            Source::Custom(custom) => {
+                let deprecated = custom.version(&served.version).and_then(|v| v.deprecation.clone());
+                reply.warn(deprecated.into_iter().collect())
+            }
+            Source::Builtin(_) => reply,
+        })
     }
 
     async fn on_collection(&self, cx: &Context, method: &str, body: &Bytes) -> Result<Reply, ApiError> {
@@ -292,6 +301,10 @@ impl ApiServer {
             ))),
         }
     }
+}
+
+fn is_builtin_group(registry: &Registry, group: &str) -> bool {
+    registry.kinds.iter().any(|k| k.group == group && matches!(k.source, Source::Builtin(_)))
 }
 
 fn method_verb(method: &str, watch: bool, named: bool) -> Result<&'static str, ApiError> {

@@ -23,6 +23,8 @@ pub enum Part {
     Ephemeral,
     /// Only the resources of a pod's containers.
     Resize,
+    /// Only the number of replicas, through `/scale`.
+    Scale,
 }
 
 impl Part {
@@ -33,6 +35,7 @@ impl Part {
             Part::Status => Some("status"),
             Part::Ephemeral => Some("ephemeralcontainers"),
             Part::Resize => Some("resize"),
+            Part::Scale => Some("scale"),
         }
     }
 }
@@ -59,7 +62,15 @@ pub fn decode(
     }
     let preserve = matches!(&served.source, Source::Custom(c) if c.preserve_unknown);
     if !preserve {
-        let pruned = k8s_schema::prune(object, &served.schema);
+        let mut pruned = Vec::new();
+        if let Source::Custom(_) = &served.source
+            && let Some(metadata) = object.get_mut("metadata")
+            && let Some(schema) =
+                k8s_builtin::schema_of(k8s_builtin::KubeVersion::V1_36, "meta.v1.ObjectMeta")
+        {
+            pruned.extend(prune_below(metadata, &schema, "metadata"));
+        }
+        pruned.extend(k8s_schema::prune(object, &served.schema));
         if validation != FieldValidation::Ignore {
             problems.extend(pruned.iter().map(|p| format!("unknown field \"{p}\"")));
         }
@@ -72,6 +83,16 @@ pub fn decode(
         FieldValidation::Warn => Ok(problems),
         FieldValidation::Ignore => Ok(Vec::new()),
     }
+}
+
+/// Prunes a value that is not the root of its object.
+fn prune_below(value: &mut Value, schema: &std::sync::Arc<k8s_schema::Schema>, at: &str) -> Vec<String> {
+    let mut root = k8s_schema::Schema::of(k8s_schema::Type::Object);
+    root.properties.insert(at.to_string(), schema.clone());
+    let mut wrapped = serde_json::json!({at: value.take()});
+    let pruned = k8s_schema::prune(&mut wrapped, &root);
+    *value = wrapped[at].take();
+    pruned
 }
 
 fn strict_error(served: &Served, problems: &[String]) -> ApiError {
@@ -122,13 +143,13 @@ pub fn prepare_create(served: &Served, object: &mut Value) {
 /// Puts right what a client may not change.
 pub fn prepare_update(served: &Served, new: &mut Value, old: &Value, part: Part) {
     match (&served.source, part) {
-        (Source::Builtin(kind), Part::Main) => k8s_builtin::prepare_update(kind, new, old),
+        (Source::Builtin(kind), Part::Main | Part::Scale) => k8s_builtin::prepare_update(kind, new, old),
         (Source::Builtin(kind), Part::Status) => k8s_builtin::prepare_status_update(kind, new, old),
         (_, Part::Ephemeral | Part::Resize) => {
             // Only the pod spec moves; what may move in it is validated.
             copy(new, old, "status");
         }
-        (Source::Custom(_), Part::Main) => {
+        (Source::Custom(_), Part::Main | Part::Scale) => {
             if served.has_status() {
                 copy(new, old, "status");
             }
@@ -186,7 +207,7 @@ pub fn validate_create(served: &Served, object: &Value) -> Vec<FieldError> {
             if served.is("apiextensions.k8s.io", "customresourcedefinitions")
                 && let Err(found) = crate::crd::read(object)
             {
-                errors.extend(found);
+                add_new(&mut errors, found);
             }
             errors
         }
@@ -198,15 +219,31 @@ pub fn validate_create(served: &Served, object: &Value) -> Vec<FieldError> {
     }
 }
 
+/// Adds what is not said already.
+fn add_new(errors: &mut Vec<FieldError>, found: Vec<FieldError>) {
+    for error in found {
+        if !errors.iter().any(|e| e.to_string() == error.to_string()) {
+            errors.push(error);
+        }
+    }
+}
+
 /// The rules for a change.
 pub fn validate_update(served: &Served, new: &Value, old: &Value, part: Part) -> Vec<FieldError> {
+    let found = validate_change(served, new, old, part);
+    // Kubernetes checks metadata twice on an update, once for all kinds and once with the kind, and says so twice.
+    let metadata = found.iter().filter(|e| e.field.starts_with("metadata.")).cloned();
+    metadata.chain(found.iter().cloned()).collect()
+}
+
+fn validate_change(served: &Served, new: &Value, old: &Value, part: Part) -> Vec<FieldError> {
     match (&served.source, part) {
-        (Source::Builtin(kind), Part::Main) => {
+        (Source::Builtin(kind), Part::Main | Part::Scale) => {
             let mut errors = k8s_builtin::validate_update(kind, new, old);
             if served.is("apiextensions.k8s.io", "customresourcedefinitions")
                 && let Err(found) = crate::crd::read(new)
             {
-                errors.extend(found);
+                add_new(&mut errors, found);
             }
             errors
         }

@@ -136,7 +136,7 @@ impl ApiServer {
             }
             Ok(Proposal { object, warnings: Vec::new(), managed: false })
         };
-        let written = self.update_object(cx, name, Part::Main, &propose).await?;
+        let written = self.update_object(cx, name, Part::Scale, &propose).await?;
         Ok(Reply::json(200, scale_of(&view, &written.object)).warn(written.warnings))
     }
 
@@ -383,6 +383,7 @@ impl ApiServer {
             "username": self.inner.options.user, "uid": "",
             "groups": ["system:masters", "system:authenticated"],
         });
+        let mut review = self.manage_as(&cx.manager(), &cx.served, None, review, Part::Main);
         review["status"] = match cx.served.kind.as_str() {
             "SelfSubjectReview" => json!({"userInfo": user}),
             "TokenReview" => {
@@ -396,7 +397,6 @@ impl ApiServer {
             // RBAC is not enforced here, so everything is allowed.
             _ => json!({"allowed": true}),
         };
-        let review = self.manage_as(&cx.manager(), &cx.served, None, review, Part::Main);
         Ok(Reply::json(201, review))
     }
 }

@@ -185,8 +185,15 @@ fn ignored(served: &Served, part: Part) -> FieldSet {
     let set = match part {
         Part::Main if served.has_status() => json!({"f:status": {}}),
         Part::Main => json!({}),
-        Part::Status => json!({"f:spec": {}}),
-        Part::Ephemeral | Part::Resize => json!({"f:status": {}}),
+        // The status endpoint of a custom kind writes nothing but the status; built-in kinds let some metadata through.
+        Part::Status => match &served.source {
+            Source::Builtin(_) => json!({"f:spec": {}}),
+            Source::Custom(_) => {
+                let others = served.schema.properties.keys().filter(|k| *k != "status").map(String::as_str);
+                others.chain(["metadata", "spec"]).map(|k| (format!("f:{k}"), json!({}))).collect()
+            }
+        },
+        Part::Ephemeral | Part::Resize | Part::Scale => json!({"f:status": {}}),
     };
     FieldSet::parse(&set).unwrap_or_default()
 }
@@ -227,13 +234,7 @@ impl ApiServer {
     /// The answer to a write.
     pub(crate) fn answer(&self, cx: &Context, written: Written) -> Reply {
         let code = if written.created { 201 } else { 200 };
-        let mut warnings = written.warnings;
-        if let Source::Custom(custom) = &cx.served.source
-            && let Some(text) = custom.version(&cx.served.version).and_then(|v| v.deprecation.clone())
-        {
-            warnings.push(text);
-        }
-        Reply::json(code, self.shape(&cx.served, written.object, cx.form, &cx.query)).warn(warnings)
+        Reply::json(code, self.shape(&cx.served, written.object, cx.form, &cx.query)).warn(written.warnings)
     }
 
     /// Makes an object. `managed` says that its field managers are already written.
@@ -382,7 +383,17 @@ impl ApiServer {
             force: false,
             ignored: &ignored(served, part),
         };
-        apply::update(live, new, &*served.schema, &request)
+        let mut managed = apply::update(live, new, &*served.schema, &request);
+        if part == Part::Scale {
+            // The real server dates no manager of the scale endpoint.
+            let managers = managed.pointer_mut("/metadata/managedFields").and_then(Value::as_array_mut);
+            for entry in managers.into_iter().flatten().filter(|m| m["subresource"] == "scale") {
+                if let Some(entry) = entry.as_object_mut() {
+                    entry.remove("time");
+                }
+            }
+        }
+        managed
     }
 
     /// Answers a PUT.

@@ -1,2 +1,66 @@
-//! The muster command.
-fn main() {}
+//! The `muster` command. In: arguments. Out: data on stdout, talk on stderr, an exit code.
+//!
+//! Each command is a file: `up` (and `down`), `crds`. This file only parses, dispatches and words failures.
+
+mod crds;
+mod instance;
+mod up;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+#[derive(Parser)]
+#[command(
+    name = "muster",
+    version,
+    about = "One scheduling platform for AI and batch work on Kubernetes",
+    after_help = "Start here:\n  muster up --nodes 4 --gpus 8     a cluster with GPU nodes, on this machine\n  muster crds | kubectl apply --server-side -f -     every workload and queue API, on any cluster"
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Start a cluster with simulated nodes in this process, until Ctrl-C
+    Up(up::Args),
+    /// Stop a cluster that `muster up` runs
+    Down(up::DownArgs),
+    /// Print the CRDs of every API that Muster speaks
+    Crds(crds::Args),
+}
+
+/// Exit codes that scripts can rely on. Clap itself ends with 2 when the arguments make no sense.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// It went as asked.
+    Done = 0,
+    /// It did not.
+    Failed = 1,
+    /// What should be started is running already, or what should be stopped is not.
+    NotInThatState = 3,
+}
+
+fn main() -> ExitCode {
+    let filter = tracing_subscriber::EnvFilter::try_from_env("MUSTER_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let outcome = match Cli::parse().command {
+        Command::Up(args) => up::up(args),
+        Command::Down(args) => up::down(args),
+        Command::Crds(args) => crds::print(args),
+    };
+    let exit = outcome.unwrap_or_else(|error| {
+        // A reader that went away (`muster crds | head`) is no failure worth a word.
+        let broken_pipe = error
+            .chain()
+            .filter_map(|e| e.downcast_ref::<std::io::Error>())
+            .any(|e| e.kind() == std::io::ErrorKind::BrokenPipe);
+        if !broken_pipe {
+            eprintln!("error: {error:#}");
+        }
+        Exit::Failed
+    });
+    ExitCode::from(exit as u8)
+}

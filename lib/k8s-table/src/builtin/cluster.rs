@@ -61,6 +61,12 @@ pub(super) const KINDS: &[Known] = &[
         cells: component_status,
     },
     Known {
+        group: "apiregistration.k8s.io",
+        kind: "APIService",
+        columns: &[NAME, text("Service"), text("Available"), AGE],
+        cells: api_service,
+    },
+    Known {
         group: "coordination.k8s.io",
         kind: "Lease",
         columns: &[NAME, text("Holder"), AGE],
@@ -244,6 +250,20 @@ fn component_status(object: Object<'_>) -> Vec<Cell> {
         [if is_healthy { "Healthy" } else { "Unhealthy" }, condition.text("message"), condition.text("error")]
     });
     vec![object.name(), status.into(), message.into(), error.into()]
+}
+
+/// A service without one of its own is served by the API server itself.
+fn api_service(object: Object<'_>) -> Vec<Cell> {
+    let service = match (object.text("spec.service.namespace"), object.text("spec.service.name")) {
+        (_, "") => "Local".to_string(),
+        (namespace, name) => format!("{namespace}/{name}"),
+    };
+    let mut conditions = object.list("status.conditions");
+    let available = conditions.find(|c| c.text("type") == "Available").map(|c| match c.text("status") {
+        "True" => "True".to_string(),
+        status => format!("{status} ({})", c.text("reason")),
+    });
+    vec![object.name(), service.into(), available.unwrap_or_else(|| "Unknown".into()).into(), object.age()]
 }
 
 fn lease(object: Object<'_>) -> Vec<Cell> {

@@ -1,0 +1,192 @@
+//! The programs of a real Kubernetes, built from Go modules that this repository pins.
+//!
+//! In: `xtask/kube/<module>/go.mod` and `go.sum`, and a Go toolchain. Out: a folder in the cache with kube-apiserver,
+//! kube-controller-manager, kube-scheduler, kubectl, etcd and kwok. Nothing is downloaded that the sums do not name.
+//! Invariant: a folder with a stamp is complete and was built from the pins that the stamp repeats.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+/// The Kubernetes release that the end-to-end suite is compared with.
+pub const KUBERNETES_VERSION: &str = "1.36.3";
+/// The etcd release that this Kubernetes is built against.
+pub const ETCD_VERSION: &str = "3.6.8";
+/// The KWOK release that plays the kubelets.
+pub const KWOK_VERSION: &str = "0.7.0";
+
+/// One program: its name, the folder of its pins, its Go package.
+const PROGRAMS: [(&str, &str, &str); 6] = [
+    ("etcd", "etcd", "go.etcd.io/etcd/server/v3"),
+    ("kube-apiserver", "kubernetes", "k8s.io/kubernetes/cmd/kube-apiserver"),
+    ("kubectl", "kubernetes", "k8s.io/kubernetes/cmd/kubectl"),
+    ("kube-controller-manager", "kubernetes", "k8s.io/kubernetes/cmd/kube-controller-manager"),
+    ("kube-scheduler", "kubernetes", "k8s.io/kubernetes/cmd/kube-scheduler"),
+    ("kwok", "kwok", "sigs.k8s.io/kwok/cmd/kwok"),
+];
+
+const STAMP: &str = "built";
+
+/// A folder that holds all of them.
+#[derive(Clone, Debug)]
+pub struct Programs {
+    dir: PathBuf,
+}
+
+impl Programs {
+    /// The programs, built now if the cache lacks them (some minutes on two cores), otherwise at once. Two callers at
+    /// the same time build once.
+    ///
+    /// # Errors
+    /// When the cache lacks them and there is no Go, or a build fails.
+    pub fn ensure() -> Result<Programs> {
+        let base = cache_dir()?.join(format!("kube-{KUBERNETES_VERSION}"));
+        let programs = Programs { dir: base.join("bin") };
+        let stamp = stamp()?;
+        if programs.is_built(&stamp) {
+            return Ok(programs);
+        }
+        go_version()?;
+        std::fs::create_dir_all(&programs.dir)
+            .with_context(|| format!("create {}", programs.dir.display()))?;
+        let lock = File::create(base.join("lock"))?;
+        lock.lock().context("wait for another build")?;
+        if !programs.is_built(&stamp) {
+            programs.build()?;
+            std::fs::write(programs.dir.join(STAMP), stamp)?;
+        }
+        Ok(programs)
+    }
+
+    /// Where one of them is.
+    pub fn path(&self, program: &str) -> PathBuf {
+        self.dir.join(program)
+    }
+
+    /// The folder they are in.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    fn is_built(&self, stamp: &str) -> bool {
+        std::fs::read_to_string(self.dir.join(STAMP)).is_ok_and(|built| built == stamp)
+    }
+
+    fn build(&self) -> Result<()> {
+        let _ = std::fs::remove_file(self.dir.join(STAMP));
+        for (n, (program, module, package)) in PROGRAMS.iter().enumerate() {
+            eprintln!("kube: building {program} ({} of {})", n + 1, PROGRAMS.len());
+            // Built beside its place and renamed, so that a broken build never leaves half a program.
+            let unfinished = self.dir.join(format!("{program}.unfinished"));
+            let status = Command::new("go")
+                .current_dir(pins_dir().join(module))
+                .args(["build", "-trimpath", "-ldflags", &ldflags(module), "-o"])
+                .arg(&unfinished)
+                .arg(package)
+                .env("GOWORK", "off")
+                .status()
+                .context("start go")?;
+            anyhow::ensure!(status.success(), "go build {package}: {status}");
+            std::fs::rename(&unfinished, self.dir.join(program))?;
+        }
+        Ok(())
+    }
+}
+
+/// `$MUSTER_CACHE`, else `$XDG_CACHE_HOME/muster`, else `~/.cache/muster`.
+///
+/// # Errors
+/// When none of the variables is set.
+pub fn cache_dir() -> Result<PathBuf> {
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    set("MUSTER_CACHE")
+        .or_else(|| Some(set("XDG_CACHE_HOME")?.join("muster")))
+        .or_else(|| Some(set("HOME")?.join(".cache/muster")))
+        .context("no cache folder: set MUSTER_CACHE, XDG_CACHE_HOME or HOME")
+}
+
+/// The kubectl that scripts use: `$KUBECTL`, else the one on the path, else the built one.
+///
+/// # Errors
+/// When there is none and none can be built.
+pub fn find_kubectl() -> Result<PathBuf> {
+    if let Some(named) = std::env::var_os("KUBECTL").filter(|value| !value.is_empty()) {
+        return Ok(PathBuf::from(named));
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let on_path = std::env::split_paths(&path).map(|dir| dir.join("kubectl")).find(|file| file.is_file());
+    match on_path {
+        Some(found) => Ok(found),
+        None => Ok(Programs::ensure()?.path("kubectl")),
+    }
+}
+
+/// The pins live with the chores that build them.
+fn pins_dir() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../xtask/kube")
+}
+
+/// What the programs were built from, as one text: the go.mod files name every version.
+fn stamp() -> Result<String> {
+    let mut text = format!("kubernetes {KUBERNETES_VERSION}\netcd {ETCD_VERSION}\nkwok {KWOK_VERSION}\n");
+    for module in ["kubernetes", "etcd", "kwok"] {
+        let file = pins_dir().join(module).join("go.mod");
+        let pins = std::fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))?;
+        text.push_str(&pins);
+    }
+    Ok(text)
+}
+
+/// A module build knows no git tag, so the version that `/version` answers is given to the linker.
+fn ldflags(module: &str) -> String {
+    let mut flags = "-s -w".to_owned();
+    if module == "kubernetes" {
+        let mut parts = KUBERNETES_VERSION.split('.');
+        let (major, minor) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+        let values = [
+            ("gitVersion", format!("v{KUBERNETES_VERSION}")),
+            ("gitMajor", major.to_owned()),
+            ("gitMinor", minor.to_owned()),
+        ];
+        for (name, value) in values {
+            flags.push_str(&format!(" -X k8s.io/component-base/version.{name}={value}"));
+        }
+    }
+    flags
+}
+
+fn go_version() -> Result<String> {
+    let out = Command::new("go")
+        .arg("version")
+        .output()
+        .context("no Go toolchain on the path to build Kubernetes with")?;
+    Ok(String::from_utf8_lossy(&out.stdout).trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pins_name_the_versions_that_the_constants_say() {
+        let stamp = stamp().unwrap();
+        for pin in [
+            format!("k8s.io/kubernetes v{KUBERNETES_VERSION}"),
+            format!("go.etcd.io/etcd/server/v3 v{ETCD_VERSION}"),
+            format!("sigs.k8s.io/kwok v{KWOK_VERSION}"),
+        ] {
+            assert!(stamp.contains(&pin), "no go.mod has {pin}");
+        }
+    }
+
+    #[test]
+    fn only_kubernetes_is_given_a_version() {
+        let version = "k8s.io/component-base/version";
+        let expected =
+            format!("-s -w -X {version}.gitVersion=v1.36.3 -X {version}.gitMajor=1 -X {version}.gitMinor=36");
+        assert_eq!(ldflags("kubernetes"), expected);
+        assert_eq!(ldflags("etcd"), "-s -w");
+    }
+}

@@ -1,0 +1,315 @@
+//! `muster up` and `muster down`: the embedded cluster as one process.
+//!
+//! In: how many nodes, or a file that describes them. Out: an API server on 127.0.0.1, simulated nodes, a kubeconfig, and
+//! what to type next. It ends on Ctrl-C, SIGTERM or `muster down`, and leaves no process behind.
+
+use crate::Exit;
+use crate::instance::{DEFAULT_PORT, Instance, default_kubeconfig};
+use anyhow::{Context, bail};
+use clap::ValueEnum;
+use muster_apiserver::http::{ListenError, listen};
+use muster_apiserver::{ApiServer, KubeVersion, Options};
+use muster_sim::{Fleet, Shape};
+use std::path::PathBuf;
+use std::time::Duration;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  muster up                         4 nodes with 8 GPUs each\n  muster up --nodes 16 --gpus 8\n  muster up --file cluster.yaml     racks, GPU models, taints: see docs/simulated-cluster.md\n  muster up --port 0 --kubeconfig /tmp/k    any free port\n\nThen: export KUBECONFIG=~/.muster/kubeconfig; kubectl get nodes"
+)]
+pub struct Args {
+    /// Number of simulated nodes
+    #[arg(long, default_value_t = 4, env = "MUSTER_NODES", conflicts_with = "file")]
+    nodes: usize,
+    /// GPUs on each node (also the default for nodes that someone creates with kubectl)
+    #[arg(long, default_value_t = 8, env = "MUSTER_GPUS")]
+    gpus: u32,
+    /// A YAML file that describes the nodes
+    #[arg(long, value_name = "FILE", env = "MUSTER_FILE")]
+    file: Option<PathBuf>,
+    /// Port on 127.0.0.1; 0 takes any free one
+    #[arg(long, default_value_t = DEFAULT_PORT, env = "MUSTER_PORT")]
+    port: u16,
+    /// Where to write the kubeconfig [default: ~/.muster/kubeconfig]
+    #[arg(long, value_name = "PATH", env = "MUSTER_KUBECONFIG")]
+    kubeconfig: Option<PathBuf>,
+    /// Install no CRDs
+    #[arg(long, conflicts_with = "groups")]
+    no_crds: bool,
+    /// Install only the CRDs of these systems or API groups
+    #[arg(long, value_name = "G,G", value_delimiter = ',', env = "MUSTER_GROUPS")]
+    groups: Vec<String>,
+    /// Which Kubernetes to resemble; 1.35 serves scheduling.k8s.io/v1alpha1, 1.36 serves v1alpha2
+    #[arg(long, value_enum, default_value_t = Version::V1_36, env = "MUSTER_KUBE_VERSION")]
+    kube_version: Version,
+    /// What to print once the cluster is ready
+    #[arg(short, long, value_enum, default_value_t = Format::Text)]
+    output: Format,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Version {
+    #[value(name = "1.35")]
+    V1_35,
+    #[value(name = "1.36")]
+    V1_36,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Text,
+    Json,
+}
+
+#[derive(clap::Args)]
+#[command(after_help = "Examples:\n  muster down\n  muster down --port 7001\n  muster down --all")]
+pub struct DownArgs {
+    /// The port it listens on
+    #[arg(long, default_value_t = DEFAULT_PORT, env = "MUSTER_PORT")]
+    port: u16,
+    /// Stop every cluster that `muster up` runs for this user
+    #[arg(long, conflicts_with = "port")]
+    all: bool,
+}
+
+fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start the runtime")
+}
+
+pub fn up(args: Args) -> anyhow::Result<Exit> {
+    runtime()?.block_on(run(args))
+}
+
+async fn run(args: Args) -> anyhow::Result<Exit> {
+    let begun = Instant::now();
+    let fleet = match &args.file {
+        Some(file) => Fleet::read(file, args.gpus)?,
+        None => Fleet::simple(args.nodes, args.gpus)?,
+    };
+    let crds = if args.no_crds { Vec::new() } else { crate::crds::select(&args.groups)? };
+    let (n_nodes, n_crds) = (fleet.n_nodes(), crds.len());
+    let listener = match listen(args.port).await {
+        Ok(listener) => listener,
+        Err(error) => return taken(args.port, error).await,
+    };
+    let endpoint = listener.endpoint.clone();
+    let port = endpoint.address.port();
+    let kubeconfig = match args.kubeconfig {
+        Some(path) => std::path::absolute(path)?,
+        None => default_kubeconfig(port)?,
+    };
+
+    let kube_version = match args.kube_version {
+        Version::V1_35 => KubeVersion::V1_35,
+        Version::V1_36 => KubeVersion::V1_36,
+    };
+    let mut options = Options { kube_version, ..Options::default() };
+    options.converters.insert("kueue.x-k8s.io".into(), convert_kueue);
+    let server = ApiServer::new(options);
+    server.install_crds(crds).map_err(|e| anyhow::anyhow!("a generated CRD was refused: {e}"))?;
+    let cancel = CancellationToken::new();
+    let mut tasks = tokio::task::JoinSet::new();
+    tasks.spawn(listener.serve(server.clone(), cancel.clone()));
+    tasks.spawn({
+        let server = server.clone();
+        async move { server.run().await }
+    });
+    endpoint
+        .write_kubeconfig(&kubeconfig)
+        .with_context(|| format!("cannot write {}", kubeconfig.display()))?;
+    let started = server.clock().rfc3339();
+    let instance =
+        Instance { version: 1, pid: std::process::id(), port, kubeconfig: kubeconfig.clone(), started };
+    instance.write()?;
+    let talk = args.output == Format::Text;
+    if talk {
+        eprintln!("api server   {}  ({n_crds} CRDs)", endpoint.url());
+    }
+
+    let client = kube::Client::new(server, "default");
+    let simulation = muster_sim::run(
+        client.clone(),
+        muster_sim::Options {
+            fleet,
+            default_shape: Shape::with_gpus(args.gpus),
+            root_certificate: endpoint.ca_pem.clone(),
+            ..Default::default()
+        },
+        muster_sim::Clock::system(),
+        cancel.clone(),
+    );
+    let simulation = tokio::spawn(simulation);
+    let ready = async {
+        wait_for_nodes(&client, n_nodes, talk).await?;
+        match args.output {
+            Format::Text => {
+                eprintln!("nodes        {n_nodes} ready after {:.1} s", begun.elapsed().as_secs_f64());
+                eprintln!("kubeconfig   {}", kubeconfig.display());
+                eprintln!(
+                    "\nIn another terminal:\n  export KUBECONFIG={}\n  kubectl get nodes",
+                    kubeconfig.display()
+                );
+                eprintln!("\nCtrl-C or `muster down{}` ends it.", port_flag(port));
+            }
+            Format::Json => println!(
+                "{}",
+                serde_json::json!({
+                    "server": endpoint.url(), "port": port, "kubeconfig": kubeconfig, "pid": std::process::id(),
+                    "nodes": n_nodes, "crds": n_crds,
+                })
+            ),
+        }
+        Ok::<(), anyhow::Error>(())
+    };
+    let outcome = tokio::select! {
+        ended = async {
+            ready.await?;
+            cancel.cancelled().await;
+            Ok::<(), anyhow::Error>(())
+        } => ended,
+        () = interrupted() => Ok(()),
+        ended = simulation => match ended {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(anyhow::Error::new(error).context("the simulated cluster ended")),
+            Err(error) => Err(anyhow::Error::new(error).context("the simulated cluster broke down")),
+        },
+    };
+    cancel.cancel();
+    Instance::forget(port);
+    if talk {
+        eprintln!("stopped");
+    }
+    outcome.map(|()| Exit::Done)
+}
+
+fn port_flag(port: u16) -> String {
+    if port == DEFAULT_PORT { String::new() } else { format!(" --port {port}") }
+}
+
+/// Says who has the port and what to do about it.
+async fn taken(port: u16, error: ListenError) -> anyhow::Result<Exit> {
+    if let Some(other) = Instance::read(port)
+        && is_alive(&other).await
+    {
+        eprintln!(
+            "muster is already running on port {port} (pid {}, since {})\n  kubeconfig   {}\nhint: `muster down{}` stops it; `muster up --port 0` starts another beside it",
+            other.pid,
+            other.started,
+            other.kubeconfig.display(),
+            port_flag(port),
+        );
+        return Ok(Exit::NotInThatState);
+    }
+    Err(anyhow::Error::new(error)
+        .context("port is taken by another program\nhint: `muster up --port 0` takes any free one"))
+}
+
+async fn is_alive(instance: &Instance) -> bool {
+    let ask = async { instance.client().await?.apiserver_version().await.map_err(anyhow::Error::from) };
+    matches!(tokio::time::timeout(Duration::from_secs(2), ask).await, Ok(Ok(_)))
+}
+
+/// Waits until all nodes are there and Ready, telling how far it is when that takes a while.
+async fn wait_for_nodes(client: &kube::Client, wanted: usize, talk: bool) -> anyhow::Result<()> {
+    use k8s_openapi::api::core::v1::Node;
+    let nodes: kube::Api<Node> = kube::Api::all(client.clone());
+    let mut told = Instant::now();
+    loop {
+        let list = nodes.list(&kube::api::ListParams::default().match_any()).await?;
+        let is_ready = |n: &&Node| {
+            let conditions = n.status.as_ref().and_then(|s| s.conditions.as_ref());
+            conditions.into_iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True")
+        };
+        let ready = list.items.iter().filter(is_ready).count();
+        if ready >= wanted {
+            return Ok(());
+        }
+        if talk && told.elapsed() > Duration::from_secs(1) {
+            eprintln!("nodes        {ready} of {wanted} ready");
+            told = Instant::now();
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// Completes on Ctrl-C or SIGTERM.
+async fn interrupted() {
+    let ctrl_c = tokio::signal::ctrl_c();
+    #[cfg(unix)]
+    {
+        match tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) {
+            Ok(mut term) => {
+                tokio::select! {
+                    _ = ctrl_c => {}
+                    _ = term.recv() => {}
+                }
+            }
+            Err(_) => {
+                let _ = ctrl_c.await;
+            }
+        }
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = ctrl_c.await;
+    }
+}
+
+pub fn down(args: DownArgs) -> anyhow::Result<Exit> {
+    runtime()?.block_on(async {
+        let instances =
+            if args.all { Instance::all() } else { Instance::read(args.port).into_iter().collect() };
+        if instances.is_empty() {
+            if args.all {
+                eprintln!("nothing is running");
+            } else {
+                eprintln!("nothing that `muster up` started is running on port {}", args.port);
+            }
+            return Ok(Exit::NotInThatState);
+        }
+        let mut exit = Exit::Done;
+        for instance in instances {
+            if stop(&instance).await? {
+                println!("stopped the cluster on port {}", instance.port);
+            } else {
+                eprintln!("the cluster on port {} is not running any more", instance.port);
+                exit = Exit::NotInThatState;
+            }
+        }
+        Ok(exit)
+    })
+}
+
+/// Asks a cluster to end and waits until it has; false if it was gone already.
+async fn stop(instance: &Instance) -> anyhow::Result<bool> {
+    if !is_alive(instance).await {
+        Instance::forget(instance.port);
+        return Ok(false);
+    }
+    let request = http::Request::post("/muster/shutdown").body(Vec::new())?;
+    // The answer may be cut off by the end it asks for.
+    let _ = instance.client().await?.request_text(request).await;
+    let patience = Instant::now() + Duration::from_secs(10);
+    while is_alive(instance).await {
+        if Instant::now() > patience {
+            bail!(
+                "the cluster on port {} (pid {}) does not stop\nhint: kill {}",
+                instance.port,
+                instance.pid,
+                instance.pid
+            );
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    Ok(true)
+}
+
+/// Kueue's two versions, converted in process.
+fn convert_kueue(object: &mut serde_json::Value, to: &str) -> Result<(), String> {
+    use muster_api::kueue::convert;
+    let converted =
+        if to.ends_with("/v1beta1") { convert::to_v1beta1(object) } else { convert::to_v1beta2(object) };
+    converted.map_err(|e| e.to_string())
+}

@@ -1,0 +1,102 @@
+//! Which room may use which: the dependencies between the workspace's crates, checked against `cargo metadata`.
+//!
+//! In: the manifests. Out: every dependency that is not an allowed arrow. ARCHITECTURE.md draws the same arrows.
+
+#![cfg(test)]
+
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// Crate, then the workspace crates that it may use.
+const ARROWS: &[(&str, &[&str])] = &[
+    ("dense", &[]),
+    ("k8s-quantity", &[]),
+    ("k8s-merge", &[]),
+    ("k8s-proto", &[]),
+    ("k8s-table", &["k8s-quantity"]),
+    ("k8s-schema", &["k8s-merge", "k8s-quantity"]),
+    ("k8s-builtin", &["k8s-quantity", "k8s-schema"]),
+    ("muster-api-derive", &[]),
+    ("muster-api", &["k8s-quantity", "muster-api-derive"]),
+    (
+        "muster-apiserver",
+        &["k8s-builtin", "k8s-merge", "k8s-proto", "k8s-quantity", "k8s-schema", "k8s-table"],
+    ),
+    ("muster-sim", &["k8s-quantity"]),
+    ("muster", &["k8s-table", "muster-api", "muster-apiserver", "muster-sim"]),
+    ("muster-testkit", &["muster-apiserver", "muster-sim"]),
+    ("muster-e2e", &["muster-testkit"]),
+    ("xtask", &["muster-api", "muster-testkit"]),
+];
+
+/// Third-party crates that a room must never see, by what it promises to be.
+const BANNED: &[(&[&str], &[&str])] = &[
+    // Libraries are pure: no runtime, no client, no network.
+    (
+        &["dense", "k8s-quantity", "k8s-merge", "k8s-proto", "k8s-table", "k8s-schema", "k8s-builtin"],
+        &["tokio", "kube", "hyper", "k8s-openapi", "rand", "uuid"],
+    ),
+    // Types and conversions: never a runtime.
+    (&["muster-api"], &["tokio", "hyper", "rand", "uuid"]),
+    // The server is judged against the real one, so it knows nothing of clients.
+    (&["muster-apiserver"], &["kube", "k8s-openapi"]),
+    // Simulated nodes are ordinary API clients.
+    (&["muster-sim"], &["hyper", "rustls"]),
+];
+
+fn packages() -> Vec<Value> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = std::process::Command::new(cargo)
+        .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
+    metadata["packages"].as_array().unwrap().clone()
+}
+
+/// Names of normal and build dependencies; what tests use is free.
+fn uses(package: &Value) -> Vec<String> {
+    package["dependencies"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|d| d["kind"] != "dev")
+        .map(|d| d["name"].as_str().unwrap().to_string())
+        .collect()
+}
+
+#[test]
+fn every_dependency_is_an_arrow() {
+    let packages = packages();
+    let members: Vec<&str> = packages.iter().map(|p| p["name"].as_str().unwrap()).collect();
+    let arrows: BTreeMap<&str, &[&str]> = ARROWS.iter().copied().collect();
+    let mut wrong = Vec::new();
+    for package in &packages {
+        let name = package["name"].as_str().unwrap();
+        let Some(allowed) = arrows.get(name) else {
+            wrong.push(format!("{name} has no entry: say what it may use"));
+            continue;
+        };
+        for used in uses(package).iter().filter(|u| members.contains(&u.as_str())) {
+            if !allowed.contains(&used.as_str()) {
+                wrong.push(format!("{name} must not use {used}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn pure_rooms_stay_pure() {
+    let packages = packages();
+    let mut wrong = Vec::new();
+    for (rooms, banned) in BANNED {
+        for package in packages.iter().filter(|p| rooms.contains(&p["name"].as_str().unwrap())) {
+            for used in uses(package).iter().filter(|u| banned.contains(&u.as_str())) {
+                wrong.push(format!("{} must not use {used}", package["name"]));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}

@@ -1,0 +1,98 @@
+//! `cargo xtask test`: everything that must hold before a change lands, in one command; CI runs the same.
+//!
+//! Steps: formatting, lints, all tests, CRD coverage where upstream's CRDs are at hand. The tests' own output is passed
+//! through; the last line is the sum over all of them.
+
+use anyhow::{Context, bail};
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  cargo xtask test\n  cargo xtask test --quick     without lints and without the suite on real clusters"
+)]
+pub struct Args {
+    /// Only formatting and the tests that need no cluster
+    #[arg(long)]
+    quick: bool,
+}
+
+pub fn run(args: Args) -> anyhow::Result<()> {
+    step("formatting", cargo(&["fmt", "--all", "--check"]))?;
+    if !args.quick {
+        step("lints", cargo(&["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]))?;
+        // The suite drives the binary as a user would.
+        step("the muster binary", cargo(&["build", "--quiet", "--package", "muster"]))?;
+    }
+    let mut tests = cargo(&["test", "--workspace", "--no-fail-fast"]);
+    if args.quick {
+        tests.args(["--exclude", "muster-e2e"]);
+    }
+    let (ok, sum) = count(tests)?;
+    let coverage = Path::new("../shared/crds");
+    let covered = if coverage.is_dir() {
+        step(
+            "CRD coverage",
+            cargo(&["run", "--quiet", "--package", "xtask", "--", "crd-coverage", "../shared/crds"]),
+        )
+    } else {
+        eprintln!("==> CRD coverage: skipped, no {}", coverage.display());
+        Ok(())
+    };
+    println!("{} passed, {} failed, {} skipped", sum.passed, sum.failed, sum.skipped);
+    covered?;
+    if !ok || sum.failed > 0 {
+        bail!("some tests failed");
+    }
+    Ok(())
+}
+
+fn cargo(args: &[&str]) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(args);
+    command
+}
+
+fn step(what: &str, mut command: Command) -> anyhow::Result<()> {
+    eprintln!("==> {what}");
+    let status = command.status().with_context(|| format!("cannot run {command:?}"))?;
+    if !status.success() {
+        bail!("{what}: failed");
+    }
+    Ok(())
+}
+
+#[derive(Default)]
+struct Sum {
+    passed: u64,
+    failed: u64,
+    skipped: u64,
+}
+
+/// Runs the tests, passing their output through, and adds up what they report. A test that prints `skipped:` counts as
+/// passed for cargo; it is told apart here.
+fn count(mut command: Command) -> anyhow::Result<(bool, Sum)> {
+    eprintln!("==> tests");
+    let mut child =
+        command.stdout(Stdio::piped()).spawn().with_context(|| format!("cannot run {command:?}"))?;
+    let mut sum = Sum::default();
+    let output = child.stdout.take().context("the tests' output was piped")?;
+    for line in BufReader::new(output).lines() {
+        let line = line?;
+        println!("{line}");
+        if let Some(result) = line.strip_prefix("test result: ") {
+            let number = |word: &str| -> u64 {
+                result
+                    .split([';', '.'])
+                    .filter_map(|part| part.trim().strip_suffix(word)?.trim().parse().ok())
+                    .next()
+                    .unwrap_or(0)
+            };
+            sum.passed += number("passed");
+            sum.failed += number("failed");
+            sum.skipped += number("ignored");
+        }
+    }
+    Ok((child.wait()?.success(), sum))
+}
