@@ -1,7 +1,7 @@
 //! OpenAPI v3 documents, as far as kubectl needs them: `explain`, the check that a kind takes `fieldValidation` and
 //! `dryRun`, and the merge keys of client-side apply. In: the registry. Out: one document per group and version.
 
-use crate::registry::{Registry, Served, api_version};
+use crate::registry::{Registry, Served, Source, api_version};
 use crate::reply::{Content, Reply};
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
@@ -53,6 +53,9 @@ pub fn document(registry: &Registry, group: &str, version: &str) -> Option<Value
         let name = schema_name(k);
         let gvk = json!({"group": k.group, "version": k.version, "kind": k.kind});
         let mut schema = k.schema.to_openapi();
+        if matches!(k.source, Source::Builtin(_)) {
+            name_types(&mut schema, &mut schemas, true);
+        }
         schema["x-kubernetes-group-version-kind"] = json!([gvk]);
         let reference = json!({"$ref": format!("#/components/schemas/{name}")});
         schemas.insert(
@@ -101,6 +104,43 @@ pub fn document(registry: &Registry, group: &str, version: &str) -> Option<Value
         "paths": paths,
         "components": {"schemas": schemas},
     }))
+}
+
+/// Moves every type that has a name of its own into `schemas` and leaves a reference: `kubectl explain` shows the name, and
+/// a pod's spec is written once however many kinds have one. `root` is the kind itself, which stays where it is.
+fn name_types(schema: &mut Value, schemas: &mut Map<String, Value>, root: bool) {
+    match schema {
+        Value::Array(items) => items.iter_mut().for_each(|v| name_types(v, schemas, false)),
+        Value::Object(map) => {
+            let title = map.remove("title").and_then(|t| t.as_str().map(str::to_string));
+            let Some(title) = title.filter(|_| !root) else {
+                map.values_mut().for_each(|v| name_types(v, schemas, false));
+                return;
+            };
+            // What is said of the field stays with the field; what is said of the type goes with the type.
+            let mut field = Map::new();
+            for key in ["default", "description", "x-kubernetes-patch-strategy", "x-kubernetes-patch-merge-key", "nullable"] {
+                if let Some(value) = map.remove(key) {
+                    field.insert(key.into(), value);
+                }
+            }
+            if !schemas.contains_key(&title) {
+                // Reserved first: the name is known before what lies beneath it is looked at.
+                schemas.insert(title.clone(), Value::Null);
+                let mut body = std::mem::take(map);
+                body.values_mut().for_each(|v| name_types(v, schemas, false));
+                schemas.insert(title.clone(), Value::Object(body));
+            }
+            let reference = json!({"$ref": format!("#/components/schemas/{title}")});
+            *schema = if field.is_empty() {
+                reference
+            } else {
+                field.insert("allOf".into(), json!([reference]));
+                Value::Object(field)
+            };
+        }
+        _ => {}
+    }
 }
 
 fn operation(k: &Served, verb: &str, gvk: &Value, reference: &Value) -> Value {

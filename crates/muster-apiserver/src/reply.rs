@@ -72,7 +72,7 @@ impl Reply {
             return Reply::plain(404, error.message.clone());
         }
         let retry_after = error.details.get("retryAfterSeconds").and_then(Value::as_u64);
-        Reply { retry_after, ..Reply::json(error.code, error.to_status()) }
+        Reply { retry_after, warnings: error.warnings.clone(), ..Reply::json(error.code, error.to_status()) }
     }
 
     /// With warnings for the client.

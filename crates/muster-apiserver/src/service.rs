@@ -192,18 +192,21 @@ impl ApiServer {
             user_agent: header(head, "user-agent").to_string(),
         };
         let method = head.method.as_str();
-        let reply = match (&path.name, &path.subresource) {
+        let outcome = match (&path.name, &path.subresource) {
             (None, _) => self.on_collection(&cx, method, body).await,
             (Some(name), None) => self.on_object(&cx, name, method, body).await,
             (Some(name), Some(sub)) => self.on_subresource(&cx, name, sub, method, body).await,
-        }?;
-        Ok(match &served.source {
-            Source::Custom(custom) => {
-                let deprecated = custom.version(&served.version).and_then(|v| v.deprecation.clone());
-                reply.warn(deprecated.into_iter().collect())
+        };
+        let Source::Custom(custom) = &served.source else { return outcome };
+        let Some(text) = custom.version(&served.version).and_then(|v| v.deprecation.clone()) else { return outcome };
+        // Whether it went well or not, the client learns that this version is on its way out.
+        match outcome {
+            Ok(reply) => Ok(reply.warn(vec![text])),
+            Err(mut error) => {
+                error.warnings.push(text);
+                Err(error)
             }
-            Source::Builtin(_) => reply,
-        })
+        }
     }
 
     async fn on_collection(&self, cx: &Context, method: &str, body: &Bytes) -> Result<Reply, ApiError> {

@@ -40,6 +40,8 @@ pub struct ApiError {
     /// For an expired page: the token with which to go on regardless.
     pub continue_token: Option<String>,
     has_details: bool,
+    /// Texts for `Warning` headers.
+    pub warnings: Vec<String>,
 }
 
 impl std::fmt::Display for ApiError {
@@ -60,6 +62,7 @@ impl ApiError {
             details: Map::new(),
             continue_token: None,
             has_details: false,
+            warnings: Vec::new(),
         }
     }
 

@@ -184,6 +184,14 @@ async fn wait(what: &str, processes: &mut Processes, probe: impl AsyncFn() -> Re
     ended.await?
 }
 
+/// Without a token only the health checks are answered, as on a hardened cluster and on the embedded one.
+const ANONYMOUS_HEALTH_CHECKS: &str = r#"{
+  "apiVersion": "apiserver.config.k8s.io/v1beta1",
+  "kind": "AuthenticationConfiguration",
+  "anonymous": {"enabled": true, "conditions": [{"path": "/healthz"}, {"path": "/livez"}, {"path": "/readyz"}]}
+}
+"#;
+
 fn apiserver(programs: &Programs, options: &RealOptions, files: &Files, port: u16, etcd: &str) -> Command {
     let mut command = Command::new(programs.path("kube-apiserver"));
     command
@@ -194,6 +202,7 @@ fn apiserver(programs: &Programs, options: &RealOptions, files: &Files, port: u1
         .arg(format!("--tls-private-key-file={}", files.server_key.display()))
         .arg(format!("--cert-dir={}", files.dir.join("certs").display()))
         .arg(format!("--token-auth-file={}", files.tokens.display()))
+        .arg(format!("--authentication-config={}", files.authentication.display()))
         .args([
             "--authorization-mode=RBAC",
             "--allow-privileged=true",
@@ -270,6 +279,7 @@ struct Files {
     account_key: PathBuf,
     account_public: PathBuf,
     tokens: PathBuf,
+    authentication: PathBuf,
     kubeconfig: PathBuf,
 }
 
@@ -283,6 +293,7 @@ impl Files {
             account_key: dir.join("account.key"),
             account_public: dir.join("account.pub"),
             tokens: dir.join("tokens.csv"),
+            authentication: dir.join("authentication.json"),
             kubeconfig: dir.join("kubeconfig"),
         };
         let mut authority = rcgen::CertificateParams::new(Vec::new())?;
@@ -309,6 +320,7 @@ impl Files {
         write_private(&files.server_key, &server_key.serialize_pem())?;
         write_private(&files.account_key, &account_key.serialize_pem())?;
         write_private(&files.account_public, &account_key.public_key_pem())?;
+        write_private(&files.authentication, ANONYMOUS_HEALTH_CHECKS)?;
         write_private(&files.tokens, &format!("{token},admin,admin,\"system:masters\"\n"))?;
         let ca = base64::engine::general_purpose::STANDARD.encode(authority_cert.pem());
         // JSON is YAML, and every reader of kubeconfigs takes it.

@@ -33,6 +33,8 @@ impl<'a> Schemas<'a> {
         let def = types.get(id);
         let mut schema = Schema::of(Type::Object);
         schema.map_type = def.atomic.then_some(MapType::Atomic);
+        // Named, so that an OpenAPI document can refer to the type instead of repeating it.
+        schema.title = Some(def.name.clone());
         schema.description = self.text(&def.name);
         for field in &def.fields {
             let property = self.field(&def.name, field);

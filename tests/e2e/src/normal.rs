@@ -89,27 +89,18 @@ fn normal_text(text: &str, run: &str) -> String {
     text
 }
 
-/// Servers order the entries by time, in whole seconds, so their order depends on how fast the run was. Whether a parent
-/// is owned beside its fields (`.`) depends on which fields the server's programming language writes when they are empty.
+/// Servers order the entries by time, in whole seconds, so their order depends on how fast the run was.
 /// What the servers' own controllers are called is no part of the interface, so only the requests' managers are compared.
 fn sorted_entries(entries: &[Value], run: &str) -> Value {
     let of_a_request =
         |entry: &&Value| entry["manager"].as_str().is_some_and(|name| MANAGERS.contains(&name));
     let mut entries: Vec<Value> =
         entries.iter().filter(of_a_request).map(|entry| normal(entry, run)).collect();
-    entries.iter_mut().filter_map(|entry| entry.get_mut("fieldsV1")).for_each(drop_parents);
     entries.sort_by_key(|entry| {
         ["manager", "operation", "subresource", "apiVersion"]
             .map(|key| entry[key].as_str().unwrap_or("").to_owned())
     });
     Value::Array(entries)
-}
-
-fn drop_parents(fields: &mut Value) {
-    if let Some(fields) = fields.as_object_mut() {
-        fields.remove(".");
-        fields.values_mut().for_each(drop_parents);
-    }
 }
 
 /// Hides the cells of the column `Age` and what the columns are said to mean: those are sentences of Kubernetes' own
@@ -272,14 +263,6 @@ mod tests {
         check(
             json!({"managedFields": [{"manager": "bob"}, {"manager": "scheduler"}, {"manager": "alice", "operation": "Update"}]}),
             json!({"managedFields": [{"manager": "alice", "operation": "Update"}, {"manager": "bob"}]}),
-        );
-    }
-
-    #[test]
-    fn ownership_of_parents_is_not_compared() {
-        check(
-            json!({"managedFields": [{"manager": "bob", "fieldsV1": {"f:data": {".": {}, "f:k": {}}}}]}),
-            json!({"managedFields": [{"manager": "bob", "fieldsV1": {"f:data": {"f:k": {}}}}]}),
         );
     }
 

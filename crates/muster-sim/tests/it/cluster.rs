@@ -1,5 +1,7 @@
 //! A whole cluster in one process: the embedded server and the simulation, on one virtual clock.
 
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use muster_apiserver::ApiServer;
@@ -11,14 +13,19 @@ use muster_sim::object::{Key, Node, Object, Pod};
 use muster_sim::{Api, Clock, Fleet, Options};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use tower::Layer;
+use tower::{Layer, ServiceExt};
 
 pub struct Cluster {
     pub api: Api,
     pub server: ApiServer,
     pub clock: Clock,
+    /// What the simulation asked of the server, as `verb kind`; the test's own requests do not count.
+    pub asked: Asked,
     cancel: CancellationToken,
 }
+
+/// Requests by verb and kind, such as `PATCH pods/status`.
+pub type Asked = Arc<Mutex<BTreeMap<String, usize>>>;
 
 impl Drop for Cluster {
     fn drop(&mut self) {
@@ -42,8 +49,8 @@ pub async fn start(options: Options, faults: Option<FaultLayer>) -> Cluster {
     let background = server.clone();
     let cancel = CancellationToken::new();
     tokio::spawn(cancel.clone().run_until_cancelled_owned(async move { background.run().await }));
-    let cluster =
-        Cluster { api: Api::new(kube::Client::new(server.clone(), "default")), server, clock, cancel };
+    let api = Api::new(kube::Client::new(server.clone(), "default"));
+    let cluster = Cluster { api, server, clock, asked: Asked::default(), cancel };
     cluster.simulate(options, faults);
     cluster
 }
@@ -51,9 +58,15 @@ pub async fn start(options: Options, faults: Option<FaultLayer>) -> Cluster {
 impl Cluster {
     /// Starts one simulation; a second one is what a restart looks like.
     pub fn simulate(&self, options: Options, faults: Option<FaultLayer>) -> CancellationToken {
+        let asked = self.asked.clone();
+        let counted = self.server.clone().map_request(move |request: http::Request<kube::client::Body>| {
+            let what = format!("{} {}", request.method(), kind_of(request.uri().path()));
+            *asked.lock().unwrap().entry(what).or_default() += 1;
+            request
+        });
         let client = match faults {
-            Some(layer) => kube::Client::new(layer.layer(self.server.clone()), "default"),
-            None => kube::Client::new(self.server.clone(), "default"),
+            Some(layer) => kube::Client::new(layer.layer(counted), "default"),
+            None => kube::Client::new(counted, "default"),
         };
         let cancel = self.cancel.child_token();
         let run = muster_sim::run(client, options, self.clock, cancel.clone());
@@ -111,6 +124,15 @@ impl Cluster {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
+}
+
+/// The kind and the subresource that a path names.
+fn kind_of(path: &str) -> String {
+    let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
+    let rest = parts.get(if path.starts_with("/apis/") { 3 } else { 2 }..).unwrap_or_default();
+    let rest = if rest.first() == Some(&"namespaces") && rest.len() > 2 { &rest[2..] } else { rest };
+    let sub = rest.get(2).map(|sub| format!("/{sub}")).unwrap_or_default();
+    format!("{}{sub}", rest.first().unwrap_or(&"?"))
 }
 
 /// Pods as `phase×count`, sorted.

@@ -115,6 +115,7 @@ async fn a_thousand_pods() {
     c.apply::<Deployment>(deployment("web", i64::try_from(n).unwrap())).await;
     c.until(MINUTES, &format!("{n}/{n}/{n} of {n}"), async |c| rollout(c, "web").await).await;
     println!("{n} pods running after {:?} of real time", begin.elapsed());
+    println!("{:?}", c.asked.lock().unwrap());
     let bound = c.pods().await.iter().filter(|p| p.ready()).count();
     assert_eq!(bound, n.min(1000), "the first page of the list");
 }
