@@ -23,8 +23,8 @@ const ARROWS: &[(&str, &[&str])] = &[
         &["k8s-builtin", "k8s-merge", "k8s-proto", "k8s-quantity", "k8s-schema", "k8s-table"],
     ),
     ("muster-sim", &["k8s-quantity"]),
-    ("muster", &["k8s-table", "muster-api", "muster-apiserver", "muster-sim"]),
-    ("muster-testkit", &["muster-apiserver", "muster-sim"]),
+    ("muster", &["muster-api", "muster-apiserver", "muster-sim"]),
+    ("muster-testkit", &[]),
     ("muster-e2e", &["muster-testkit"]),
     ("xtask", &["muster-api", "muster-testkit"]),
 ];

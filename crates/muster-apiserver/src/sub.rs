@@ -383,7 +383,13 @@ impl ApiServer {
             "username": self.inner.options.user, "uid": "",
             "groups": ["system:masters", "system:authenticated"],
         });
-        let mut review = self.manage_as(&cx.manager(), &cx.served, None, review, Part::Main);
+        let mut review = self.manage_as(
+            &cx.manager(),
+            &cx.served,
+            crate::strategy::blank(&cx.served).as_ref(),
+            review,
+            Part::Main,
+        );
         review["status"] = match cx.served.kind.as_str() {
             "SelfSubjectReview" => json!({"userInfo": user}),
             "TokenReview" => {

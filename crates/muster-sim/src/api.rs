@@ -124,11 +124,18 @@ pub struct Page<T> {
 #[derive(Clone)]
 pub struct Api {
     client: kube::Client,
+    manager: &'static str,
 }
 
 impl Api {
     pub fn new(client: kube::Client) -> Self {
-        Api { client }
+        Api { client, manager: "muster-sim" }
+    }
+
+    /// The same client under the name of the program that it stands for. The server writes that name into
+    /// `managedFields`, so what a simulated kubelet wrote looks like what a real one wrote.
+    pub fn named(&self, manager: &'static str) -> Self {
+        Api { client: self.client.clone(), manager }
     }
 
     pub async fn create<T: Object>(&self, namespace: &str, body: &Value) -> Result<T, ApiError> {
@@ -139,7 +146,8 @@ impl Api {
     /// Creates a subresource such as a binding or an eviction.
     pub async fn create_sub<T: Object>(&self, key: &Key, sub: &str, body: &Value) -> Result<(), ApiError> {
         let path = T::RESOURCE.path(&key.namespace, &key.name, sub);
-        let _: Value = self.send("create", Method::POST, &path, "application/json", Some(body)).await?;
+        let _: serde::de::IgnoredAny =
+            self.send("create", Method::POST, &path, "application/json", Some(body)).await?;
         Ok(())
     }
 
@@ -172,7 +180,8 @@ impl Api {
         self.send("patch", Method::PATCH, &path, kind.content_type(), Some(body)).await
     }
 
-    pub async fn delete<T: Object>(&self, key: &Key, delete: Delete<'_>) -> Result<(), ApiError> {
+    /// Out: the object as it is while it goes, if the server answered with it.
+    pub async fn delete<T: Object>(&self, key: &Key, delete: Delete<'_>) -> Result<Option<T>, ApiError> {
         let path = T::RESOURCE.path(&key.namespace, &key.name, "");
         let mut body = json!({"kind": "DeleteOptions", "apiVersion": "v1"});
         if !delete.uid.is_empty() {
@@ -184,8 +193,11 @@ impl Api {
         if let Some(propagation) = delete.propagation {
             body["propagationPolicy"] = json!(propagation);
         }
-        let _: Value = self.send("delete", Method::DELETE, &path, "application/json", Some(&body)).await?;
-        Ok(())
+        let answer: Box<RawValue> =
+            self.send("delete", Method::DELETE, &path, "application/json", Some(&body)).await?;
+        // The answer is a Status when the object is already gone; a Status has no uid.
+        let object: Option<T> = serde_json::from_str(answer.get()).ok();
+        Ok(object.filter(|o| !o.meta().uid.is_empty()))
     }
 
     /// One page of a list. An item that cannot be decoded is left out with a warning: one bad object must not stop
@@ -247,6 +259,7 @@ impl Api {
             .uri(path)
             .header(header::ACCEPT, "application/json")
             .header(header::CONTENT_TYPE, content_type)
+            .header(header::USER_AGENT, format!("{}/{} (simulated)", self.manager, env!("CARGO_PKG_VERSION")))
             .body(bytes)
             .map_err(|source| ApiError::Address { what: path.to_owned(), source })?;
         match tokio::time::timeout(REQUEST_LIMIT, self.client.request(request)).await {

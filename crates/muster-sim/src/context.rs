@@ -44,6 +44,7 @@ impl Context {
         options: Arc<Options>,
         cancel: CancellationToken,
     ) -> Self {
+        let api = api.named("kube-controller-manager");
         let shared = Arc::new(Mutex::new(Shared::default()));
         let (pods, nodes) = {
             let mut shared = shared.lock().unwrap_or_else(PoisonError::into_inner);
@@ -59,6 +60,11 @@ impl Context {
     /// The same context, whose events come from this component.
     pub fn named(&self, component: &'static str) -> Self {
         Context { events: self.events.named(component), ..self.clone() }
+    }
+
+    /// The same context for a program of its own, whose name is on its events and on what it writes.
+    pub fn program(&self, name: &'static str, component: &'static str) -> Self {
+        Context { api: self.api.named(name), ..self.named(component) }
     }
 
     /// The pods that are bound to a node.

@@ -114,6 +114,13 @@ pub fn short_of(asked: &Amounts, allocatable: &Amounts, used: &Amounts) -> Vec<(
     short
 }
 
+/// Whether nothing is short.
+pub fn enough(asked: &Amounts, allocatable: &Amounts, used: &Amounts) -> bool {
+    asked.0.iter().all(|(name, want)| {
+        *want <= 0 || *want <= allocatable.get(name).saturating_sub(used.get(name))
+    })
+}
+
 /// Node selector and required node affinity.
 pub fn may_go_to(pod: &Pod, node: &Node) -> bool {
     let labels = &node.metadata.labels;

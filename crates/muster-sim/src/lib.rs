@@ -70,6 +70,8 @@ pub struct Options {
     pub node_grace: Duration,
     /// Every store is listed again this often.
     pub resync: Duration,
+    /// The version that the kubelets report.
+    pub kubelet_version: String,
     /// The certificates (PEM) by which pods would know the API server; put into every namespace.
     pub root_certificate: String,
 }
@@ -85,6 +87,7 @@ impl Default for Options {
                 .into(),
             node_grace: Duration::from_secs(50),
             resync: Duration::from_secs(300),
+            kubelet_version: "v1.36.3".into(),
             root_certificate: String::new(),
         }
     }
@@ -192,7 +195,7 @@ pub async fn run(
     }
 
     if wanted(Component::Nodes) {
-        match cancel.run_until_cancelled(create_nodes(&api, &options, clock)).await {
+        match cancel.run_until_cancelled(create_nodes(&api.named("kubelet"), &options, clock)).await {
             None => return Ok(()),
             Some(result) => result.map_err(Error::Nodes)?,
         }
@@ -212,7 +215,8 @@ async fn create_nodes(api: &Api, options: &Options, clock: Clock) -> Result<(), 
     const AT_A_TIME: usize = 32;
     let complete = |mut body: serde_json::Value| {
         let node: Node = serde_json::from_value(body.clone()).unwrap_or_default();
-        let status = kubelet::node::status_patch(&node, &options.default_shape, "", clock.now(), false);
+        let (shape, version) = (&options.default_shape, &options.kubelet_version);
+        let status = kubelet::node::status_patch(&node, shape, version, "", clock.now(), false);
         if let Some(serde_json::Value::Object(rest)) =
             status.and_then(|mut s| s.get_mut("status").map(|s| s.take()))
         {

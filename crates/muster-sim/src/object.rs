@@ -103,6 +103,7 @@ pub struct Meta {
     pub finalizers: Vec<String>,
     pub creation_timestamp: Option<Timestamp>,
     pub deletion_timestamp: Option<Timestamp>,
+    pub deletion_grace_period_seconds: Option<i64>,
 }
 
 impl Meta {
@@ -460,6 +461,7 @@ pub struct DeviceStatus {
 pub struct DeviceHealth {
     #[serde(rename = "resourceID")]
     pub id: String,
+    pub health: String,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]

@@ -113,16 +113,17 @@ async fn delete_pod<O: Object>(cx: &Context, owner: &O, pod: &Pod) -> Result<(),
     let latest = cx.pods.get(&key).filter(|p| p.metadata.uid == pod.metadata.uid);
     let pod = latest.as_deref().unwrap_or(pod);
     match cx.api.delete::<Pod>(&key, Delete { uid: &pod.metadata.uid, ..Delete::default() }).await {
-        Ok(()) => {
+        Ok(answer) => {
             cx.events.normal(owner, "SuccessfulDelete", format!("Deleted pod: {}", pod.metadata.name));
             // The store learns at once, so that the next look does not count this pod.
-            let mut deleting = pod.clone();
-            deleting.metadata.deletion_timestamp = Some(cx.clock.now());
-            deleting.metadata.resource_version = pod.metadata.version().saturating_add(1).to_string();
-            if pod.spec.node_name.is_empty() && pod.metadata.finalizers.is_empty() {
-                cx.pods.remove(&key, &pod.metadata.uid);
-            } else {
-                cx.pods.enter(deleting);
+            let stays = |p: &Pod| {
+                let meta = &p.metadata;
+                meta.deleting()
+                    && (meta.deletion_grace_period_seconds != Some(0) || !meta.finalizers.is_empty())
+            };
+            match answer.filter(stays) {
+                Some(going) => cx.pods.enter(going),
+                None => cx.pods.remove(&key, &pod.metadata.uid),
             }
             Ok(())
         }
@@ -200,7 +201,17 @@ pub async fn write_status<T: Object>(
         return Ok(());
     }
     let Some(change) = merge_patch(old, new) else { return Ok(()) };
-    let patch = json!({"metadata": {"resourceVersion": object.meta().resource_version}, "status": change});
+    send_status(cx, store, object, json!({"status": change})).await
+}
+
+/// Sends a patch of the status subresource, for the version that was looked at.
+pub async fn send_status<T: Object>(
+    cx: &Context,
+    store: &Store<T>,
+    object: &T,
+    mut patch: Value,
+) -> Result<(), ApiError> {
+    patch["metadata"]["resourceVersion"] = json!(object.meta().resource_version);
     match cx.api.patch::<T>(&object.key(), "status", Patch::Merge, &patch).await {
         Ok(written) => {
             store.enter(written);

@@ -135,6 +135,10 @@ async fn run(args: Args) -> anyhow::Result<Exit> {
             fleet,
             default_shape: Shape::with_gpus(args.gpus),
             root_certificate: endpoint.ca_pem.clone(),
+            kubelet_version: match kube_version {
+                KubeVersion::V1_35 => "v1.35.0".into(),
+                KubeVersion::V1_36 => "v1.36.3".into(),
+            },
             ..Default::default()
         },
         muster_sim::Clock::system(),

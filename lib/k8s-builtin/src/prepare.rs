@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// The annotation that stands for a field that old versions of a daemon set had.
-const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+pub(crate) const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
 /// Prepares an object that is about to be created.
 pub fn prepare_create(kind: &Kind, object: &mut Value) {
@@ -374,7 +374,7 @@ fn template_generation(daemon_set: &Value) -> i64 {
         .unwrap_or(0)
 }
 
-fn set_template_generation(daemon_set: &mut Value, generation: i64) {
+pub(crate) fn set_template_generation(daemon_set: &mut Value, generation: i64) {
     if let Some(meta) = child(daemon_set, "metadata")
         && let Some(annotations) = child(meta, "annotations")
     {

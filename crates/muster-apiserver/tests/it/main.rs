@@ -6,3 +6,4 @@ mod custom;
 mod hostile;
 mod races;
 mod watching;
+mod webhooks;

@@ -30,7 +30,7 @@ pub enum Action {
         scaled: Option<(i64, i64)>,
     },
     Delete(Key),
-    /// Write the revision into the Deployment.
+    /// Write the revision into the Deployment, together with its status.
     Revision(String),
 }
 

@@ -2,13 +2,16 @@
 
 use std::sync::Arc;
 
+use serde_json::{Value, json};
+
 use super::Deployment;
 use super::plan::{Action, REVISION, plan};
 use super::status::{News, status};
 use crate::api::{ApiError, Delete, Patch};
 use crate::context::Context;
+use crate::json::merge_patch;
 use crate::object::{Key, Object, ReplicaSet};
-use crate::podcontrol::{claim, wake_by_self, write_status};
+use crate::podcontrol::{claim, send_status, wake_by_self, write_status};
 use crate::queue::{Next, Queue, work};
 use crate::store::Store;
 
@@ -71,7 +74,7 @@ async fn look(
     sets: &Store<ReplicaSet>,
     key: Key,
 ) -> Result<Next, ApiError> {
-    let Some(mut deployment) = deployments.get(&key) else { return Ok(Next::Idle) };
+    let Some(deployment) = deployments.get(&key) else { return Ok(Next::Idle) };
     let owned = claim(cx, sets, &*deployment, &deployment.spec.selector).await?;
     let new = super::plan::find_new(&deployment, &owned).map(|s| s.metadata.uid.clone());
     let old_pods_run = deployment.recreates()
@@ -83,7 +86,7 @@ async fn look(
     let mut news = News::default();
     let mut failed = None;
     for action in plan.actions {
-        if let Err(error) = act(cx, deployments, sets, &mut deployment, action, &mut news).await {
+        if let Err(error) = act(cx, sets, &deployment, action, &mut news).await {
             news.failure = Some(("FailedCreate".into(), error.message()));
             failed = Some(error);
             break;
@@ -92,18 +95,36 @@ async fn look(
     let deployment = deployments.get(&key).unwrap_or(deployment);
     let owned: Vec<Arc<ReplicaSet>> = sets.owned_by(&deployment.metadata.uid);
     let (new, wake) = status(&deployment, &owned, &news, cx.clock.now());
-    write_status(cx, deployments, &*deployment, &deployment.status, &new).await?;
+    write(cx, deployments, &deployment, &new, news.revision).await?;
     match failed {
         Some(error) => Err(error),
         None => Ok(wake.map_or(Next::Idle, Next::After)),
     }
 }
 
-async fn act(
+/// Writes status and revision as one status update: that endpoint lets annotations through and leaves the generation
+/// as it is.
+async fn write(
     cx: &Context,
     deployments: &Store<Deployment>,
+    deployment: &Deployment,
+    status: &Value,
+    revision: Option<String>,
+) -> Result<(), ApiError> {
+    let Some(revision) = revision else {
+        return write_status(cx, deployments, deployment, &deployment.status, status).await;
+    };
+    let mut patch = json!({"metadata": {"annotations": {REVISION: revision}}});
+    if let Some(change) = merge_patch(&deployment.status, status) {
+        patch["status"] = change;
+    }
+    send_status(cx, deployments, deployment, patch).await
+}
+
+async fn act(
+    cx: &Context,
     sets: &Store<ReplicaSet>,
-    deployment: &mut Arc<Deployment>,
+    deployment: &Deployment,
     action: Action,
     news: &mut News,
 ) -> Result<(), ApiError> {
@@ -116,7 +137,7 @@ async fn act(
                     sets.enter(set);
                     news.created = Some(name.clone());
                     let message = format!("Scaled up replica set {name} from 0 to {n}");
-                    cx.events.normal(&**deployment, "ScalingReplicaSet", message);
+                    cx.events.normal(deployment, "ScalingReplicaSet", message);
                     Ok(())
                 }
                 // Another template has this hash, or an earlier create was heard too late.
@@ -146,7 +167,7 @@ async fn act(
             if let Some((from, to)) = scaled {
                 let way = if to > from { "up" } else { "down" };
                 let message = format!("Scaled {way} replica set {} from {from} to {to}", set.name);
-                cx.events.normal(&**deployment, "ScalingReplicaSet", message);
+                cx.events.normal(deployment, "ScalingReplicaSet", message);
             }
             Ok(())
         }
@@ -155,16 +176,8 @@ async fn act(
             _ => Ok(()),
         },
         Action::Revision(revision) => {
-            let patch = serde_json::json!({"metadata": {"annotations": {REVISION: revision}}});
-            match cx.api.patch::<Deployment>(&deployment.key(), "", Patch::Merge, &patch).await {
-                Err(error) if error.not_found() => Ok(()),
-                Err(error) => Err(error),
-                Ok(answer) => {
-                    *deployment = Arc::new(answer.clone());
-                    deployments.enter(answer);
-                    Ok(())
-                }
-            }
+            news.revision = Some(revision);
+            Ok(())
         }
     }
 }

@@ -20,6 +20,8 @@ pub struct News {
     pub created: Option<String>,
     pub failure: Option<(String, String)>,
     pub collided: bool,
+    /// The revision that the Deployment is to be marked with.
+    pub revision: Option<String>,
 }
 
 pub fn status(

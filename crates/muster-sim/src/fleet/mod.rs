@@ -27,6 +27,7 @@
 //! ```
 
 mod node;
+mod yaml;
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -47,12 +48,31 @@ const MAX_PODS: u32 = 10_000;
 /// A description that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum FleetError {
-    #[error("{file}: cannot be read; check the path")]
+    #[error("{file}: cannot be read; check the path and that the file is text")]
     Read { file: String, source: std::io::Error },
-    #[error("{file}: {problem}; `groups` is a list of node groups, each with a `count`")]
-    Yaml { file: String, problem: String },
+    #[error("{file}: {place}{problem}; {fix}")]
+    Yaml { file: String, place: Place, problem: String, fix: String },
     #[error("{file}: {field}: {problem}; {fix}")]
     Field { file: String, field: String, problem: String, fix: String },
+}
+
+/// Where in a file something is: the line and, if it can be told, the field.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Place {
+    pub line: Option<u64>,
+    pub field: Option<String>,
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if let Some(line) = self.line {
+            write!(f, "line {line}: ")?;
+        }
+        match &self.field {
+            Some(field) => write!(f, "{field}: "),
+            None => Ok(()),
+        }
+    }
 }
 
 /// What every node has unless its group says otherwise, and what a node gets that someone creates without a status.
@@ -221,8 +241,8 @@ impl Fleet {
 
     /// Reads YAML text; `file` is the name for errors.
     pub fn parse(file: &str, text: &str, default_gpus: u32) -> Result<Self, FleetError> {
-        let parsed: FleetFile = serde_saphyr::from_str(text)
-            .map_err(|error| FleetError::Yaml { file: file.to_owned(), problem: error.to_string() })?;
+        let parsed: FleetFile =
+            serde_saphyr::from_str(text).map_err(|error| yaml::explain(file, text, &error))?;
         let mut groups = Vec::with_capacity(parsed.groups.len());
         for (i, group) in parsed.groups.into_iter().enumerate() {
             groups.push(checked_group(file, i, group, default_gpus)?);

@@ -10,10 +10,13 @@ pub mod plan;
 pub mod policy;
 pub mod run;
 
-use jiff::Timestamp;
-use serde::Deserialize;
-use serde_json::Value;
+use std::collections::BTreeSet;
 
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use crate::clock::stamp;
 use crate::object::{Condition, Meta, Object, Resource, Selector, kinds};
 
 /// Holds a finished pod until it is counted.
@@ -53,8 +56,9 @@ pub struct JobSpec {
 #[serde(rename_all = "camelCase", default)]
 pub struct JobStatus {
     pub active: i64,
-    pub ready: i64,
-    pub terminating: i64,
+    /// This and the next are written even when they are zero.
+    pub ready: Option<i64>,
+    pub terminating: Option<i64>,
     pub succeeded: i64,
     pub failed: i64,
     pub completed_indexes: String,
@@ -62,14 +66,48 @@ pub struct JobStatus {
     pub start_time: Option<Timestamp>,
     pub completion_time: Option<Timestamp>,
     pub conditions: Vec<Condition>,
-    pub uncounted_terminated_pods: Uncounted,
+    pub uncounted_terminated_pods: Option<Uncounted>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Uncounted {
-    pub succeeded: Vec<String>,
-    pub failed: Vec<String>,
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub succeeded: BTreeSet<String>,
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub failed: BTreeSet<String>,
+}
+
+impl JobStatus {
+    /// The status as Kubernetes writes it: counts only when they are not zero, but `ready`, `terminating` and
+    /// `uncountedTerminatedPods` from the first look on.
+    pub fn to_value(&self) -> Value {
+        let mut out = Map::new();
+        for (field, n) in [("active", self.active), ("succeeded", self.succeeded), ("failed", self.failed)] {
+            if n != 0 {
+                out.insert(field.into(), json!(n));
+            }
+        }
+        for (field, n) in [("ready", self.ready), ("terminating", self.terminating)] {
+            out.extend(n.map(|n| (field.to_owned(), json!(n))));
+        }
+        if !self.completed_indexes.is_empty() {
+            out.insert("completedIndexes".into(), json!(self.completed_indexes));
+        }
+        if let Some(failed) = &self.failed_indexes {
+            out.insert("failedIndexes".into(), json!(failed));
+        }
+        for (field, time) in [("startTime", self.start_time), ("completionTime", self.completion_time)] {
+            out.extend(time.map(|time| (field.to_owned(), json!(stamp(time)))));
+        }
+        if !self.conditions.is_empty() {
+            out.insert("conditions".into(), json!(self.conditions));
+        }
+        if let Some(uncounted) = &self.uncounted_terminated_pods {
+            out.insert("uncountedTerminatedPods".into(), json!(uncounted));
+        }
+        Value::Object(out)
+    }
 }
 
 kinds! {

@@ -9,12 +9,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
 use super::indexes::{self, Indexes};
 use super::policy::{Verdict, judge, satisfied};
-use super::{FINALIZER, INDEX, INDEX_FAILURES, Job};
-use crate::clock::{later, stamp, until, whole};
+use super::{FINALIZER, INDEX, INDEX_FAILURES, Job, JobStatus, Uncounted};
+use crate::clock::{later, until, whole};
 use crate::object::{Condition, Pod};
 use crate::replicaset::plan::least_missed;
 
@@ -81,10 +81,8 @@ pub fn plan(job: &Job, pods: &[Arc<Pod>], now: Timestamp) -> Plan {
     }
 
     let limit = if job.indexed() { job.spec.completions.unwrap_or(0).max(0) } else { 0 };
-    let mut uncounted_succeeded: BTreeSet<String> =
-        job.status.uncounted_terminated_pods.succeeded.iter().cloned().collect();
-    let mut uncounted_failed: BTreeSet<String> =
-        job.status.uncounted_terminated_pods.failed.iter().cloned().collect();
+    let Uncounted { succeeded: mut uncounted_succeeded, failed: mut uncounted_failed } =
+        job.status.uncounted_terminated_pods.clone().unwrap_or_default();
     let mut counts = Counts {
         succeeded: job.status.succeeded,
         failed: job.status.failed,
@@ -231,39 +229,32 @@ pub fn plan(job: &Job, pods: &[Arc<Pod>], now: Timestamp) -> Plan {
         }
     }
 
-    let mut status = Map::new();
     let finished =
         crate::object::is_true(&conditions, "Complete") || crate::object::is_true(&conditions, "Failed");
-    status.insert("active".into(), json!(if finished { 0 } else { n_active }));
-    status.insert(
-        "ready".into(),
-        json!(if ending.is_some() { 0 } else { active.iter().filter(|p| p.ready()).count() }),
-    );
+    // What is on its way out is no longer ready.
+    let going: BTreeSet<&str> =
+        plan.delete.iter().chain(&plan.drop).map(|p| p.metadata.uid.as_str()).collect();
+    let n_ready = active.iter().filter(|p| p.ready() && !going.contains(p.metadata.uid.as_str())).count();
     let n_terminating = if finished { 0 } else { terminating.len() + plan.delete.len() + plan.drop.len() };
-    status.insert("terminating".into(), json!(n_terminating));
-    status.insert("succeeded".into(), json!(counts.succeeded));
-    status.insert("failed".into(), json!(counts.failed));
-    if job.indexed() {
-        status.insert("completedIndexes".into(), json!(indexes::print(&counts.completed)));
-        if job.spec.backoff_limit_per_index.is_some() {
-            status.insert("failedIndexes".into(), json!(indexes::print(&counts.failed_indexes)));
-        }
-    }
-    let start_time = if job.spec.suspend { None } else { start_time };
-    if let Some(start) = start_time {
-        status.insert("startTime".into(), json!(stamp(start)));
-    }
-    if crate::object::is_true(&conditions, "Complete") {
-        status.insert("completionTime".into(), json!(stamp(now)));
-    }
-    if !conditions.is_empty() {
-        status.insert("conditions".into(), json!(conditions));
-    }
-    status.insert(
-        "uncountedTerminatedPods".into(),
-        json!({"succeeded": uncounted_succeeded, "failed": uncounted_failed}),
-    );
-    plan.status = Value::Object(status);
+    let count = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
+    let status = JobStatus {
+        active: if finished { 0 } else { count(n_active) },
+        ready: Some(count(n_ready)),
+        terminating: Some(count(n_terminating)),
+        succeeded: counts.succeeded,
+        failed: counts.failed,
+        completed_indexes: if job.indexed() { indexes::print(&counts.completed) } else { String::new() },
+        failed_indexes: (job.indexed() && job.spec.backoff_limit_per_index.is_some())
+            .then(|| indexes::print(&counts.failed_indexes)),
+        start_time,
+        completion_time: crate::object::is_true(&conditions, "Complete").then_some(now),
+        conditions,
+        uncounted_terminated_pods: Some(Uncounted {
+            succeeded: uncounted_succeeded,
+            failed: uncounted_failed,
+        }),
+    };
+    plan.status = status.to_value();
     plan
 }
 
@@ -524,6 +515,8 @@ fn add_condition(
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn at(seconds: i64) -> Timestamp {
@@ -629,14 +622,14 @@ mod tests {
         check(&j, "a:run b:run", 0, "");
         let status = check(&j, "a:ok b:run", 0, "+1 release[a]");
         assert_eq!(status["uncountedTerminatedPods"]["succeeded"], json!(["a"]));
-        assert_eq!(status["succeeded"], 0);
+        assert_eq!(status["succeeded"], Value::Null, "zero is not written");
         let j = job(
             json!({"parallelism": 2, "completions": 3}),
             json!({"uncountedTerminatedPods": {"succeeded": ["a"]}}),
         );
         let status = check(&j, "a:ok! b:run c:run", 0, "");
         assert_eq!(status["succeeded"], 1);
-        assert_eq!(status["uncountedTerminatedPods"]["succeeded"], json!([]));
+        assert_eq!(status["uncountedTerminatedPods"], json!({}));
         let j = job(json!({"parallelism": 2, "completions": 3}), json!({"succeeded": 1}));
         check(&j, "b:ok c:ok", 0, "release[b c] SuccessCriteriaMet(CompletionsReached)");
         let j = job(
@@ -693,6 +686,15 @@ mod tests {
         check(&j, "a:run b:run", 0, "drop[a]");
         let j = job(json!({"parallelism": 0, "completions": 5}), json!({}));
         check(&j, "", 0, "");
+    }
+
+    #[test]
+    fn a_suspended_job_says_what_kubernetes_says() {
+        let j = job(json!({"suspend": true}), json!({}));
+        let mut status = check(&j, "", 0, "Suspended(JobSuspended)");
+        assert_eq!(status["conditions"].as_array_mut().unwrap().len(), 1);
+        status.as_object_mut().unwrap().remove("conditions");
+        assert_eq!(status, json!({"ready": 0, "terminating": 0, "uncountedTerminatedPods": {}}));
     }
 
     #[test]
@@ -759,7 +761,7 @@ mod tests {
         let j = job(spec, json!({}));
         check(&j, "a:bad42", 0, "release[a] FailureTarget(PodFailurePolicy)");
         let status = check(&j, "a:bad", 0, "release[a] wake 10");
-        assert_eq!(status["uncountedTerminatedPods"]["failed"], json!([]));
+        assert_eq!(status["uncountedTerminatedPods"], json!({}));
     }
 
     #[test]

@@ -9,9 +9,11 @@ use super::plan::{Plan, plan};
 use super::{FINALIZER, INDEX, INDEX_FAILURES, Job};
 use crate::api::{ApiError, Delete, Patch};
 use crate::context::Context;
+use crate::json::merge_patch;
 use crate::object::{Key, Object, Pod};
 use crate::podcontrol::{
-    claim, create_pods, delete_pods, pod_from_template, set_annotation, set_label, wake_by_pods, wake_by_self,
+    claim, create_pods, delete_pods, pod_from_template, send_status, set_annotation, set_label, wake_by_pods,
+    wake_by_self,
 };
 use crate::queue::{Next, Queue, work};
 use crate::store::Store;
@@ -105,41 +107,12 @@ async fn look(cx: &Context, jobs: &Store<Job>, key: Key) -> Result<Next, ApiErro
     }
 }
 
+/// Writes the status if it says anything new. Zeros that Kubernetes writes are news too.
 async fn write(cx: &Context, jobs: &Store<Job>, job: &Arc<Job>, plan: &Plan) -> Result<(), ApiError> {
-    let old = status_value(job);
-    crate::podcontrol::write_status(cx, jobs, &**job, &old, &plan.status).await
-}
-
-/// The status as the plan writes it, to find what changed.
-fn status_value(job: &Job) -> Value {
-    let status = &job.status;
-    let mut value = json!({
-        "active": status.active,
-        "ready": status.ready,
-        "terminating": status.terminating,
-        "succeeded": status.succeeded,
-        "failed": status.failed,
-        "uncountedTerminatedPods": {
-            "succeeded": status.uncounted_terminated_pods.succeeded,
-            "failed": status.uncounted_terminated_pods.failed,
-        },
-    });
-    if !status.completed_indexes.is_empty() {
-        value["completedIndexes"] = json!(status.completed_indexes);
+    match merge_patch(&job.status.to_value(), &plan.status) {
+        Some(change) => send_status(cx, jobs, &**job, json!({"status": change})).await,
+        None => Ok(()),
     }
-    if let Some(failed) = &status.failed_indexes {
-        value["failedIndexes"] = json!(failed);
-    }
-    if let Some(start) = status.start_time {
-        value["startTime"] = json!(crate::clock::stamp(start));
-    }
-    if let Some(end) = status.completion_time {
-        value["completionTime"] = json!(crate::clock::stamp(end));
-    }
-    if !status.conditions.is_empty() {
-        value["conditions"] = json!(status.conditions);
-    }
-    value
 }
 
 fn new_pods(job: &Job, plan: &Plan) -> Vec<Value> {
@@ -298,13 +271,13 @@ mod tests {
     #[test]
     fn a_status_survives_the_round_trip() {
         let status = json!({
-            "active": 1, "ready": 1, "terminating": 0, "succeeded": 2, "failed": 0,
+            "active": 1, "ready": 1, "terminating": 0, "succeeded": 2,
             "completedIndexes": "0,1", "startTime": "2026-01-01T00:00:00Z",
             "conditions": [{"type": "Suspended", "status": "False", "reason": "JobResumed", "message": "m",
                 "lastProbeTime": "2026-01-01T00:00:00Z", "lastTransitionTime": "2026-01-01T00:00:00Z"}],
-            "uncountedTerminatedPods": {"succeeded": [], "failed": ["x"]},
+            "uncountedTerminatedPods": {"failed": ["x"]},
         });
         let job = Job { status: serde_json::from_value(status.clone()).unwrap(), ..Job::default() };
-        assert_eq!(status_value(&job), status);
+        assert_eq!(job.status.to_value(), status);
     }
 }

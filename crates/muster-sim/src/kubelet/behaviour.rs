@@ -13,7 +13,7 @@
 //! | `sim.muster.dev/init-duration` | how long each init container runs |
 //! | `sim.muster.dev/ready-delay` | time from start to ready |
 //! | `sim.muster.dev/never-ready` | `"true"`: runs, but is never ready |
-//! | `sim.muster.dev/stop-delay` | time from deletion to the end of the containers, at most the grace period |
+//! | `sim.muster.dev/stop-delay` | time from deletion to the end of the containers; they are killed when the grace period is over |
 //!
 //! Without a duration: a container of a pod with restart policy `Always` runs for ever. In any other pod (a Job's,
 //! for one) it does what its command says if that is plain enough to see (`sleep 5`, `sh -c "sleep 2; exit 3"`,
@@ -80,8 +80,7 @@ impl Behaviour {
                 "ready-delay" => set(&mut behaviour.ready_delay, parse_duration(text)),
                 "never-ready" => set(&mut behaviour.never_ready, text.parse().ok()),
                 "stop-delay" => set(&mut behaviour.stop_delay, parse_duration(text)),
-                // For other components.
-                "metric-cpu" | "metric-memory" | "node" => true,
+                // For the autoscaler.
                 _ if name.starts_with("metric-") => true,
                 _ => false,
             };
@@ -267,6 +266,13 @@ mod tests {
             &[],
             0,
             "annotation sim.muster.dev/durration: \"3s\" means nothing to the simulation",
+        );
+        check(
+            json!({"node": "n"}),
+            "Always",
+            &[],
+            0,
+            "annotation sim.muster.dev/node: \"n\" means nothing to the simulation",
         );
         check(
             json!({"exit-code": "300"}),

@@ -1,12 +1,14 @@
 //! What the pods of each node hold, and whether one more fits.
 //!
 //! In: a node, a pod. Out: the devices it gets, or the reason a kubelet would refuse it with.
-//! Must stay true: no device is ever held by two pods, and what a pod took is given back exactly once.
+//! Must stay true: no device is ever held by two pods, what a pod took is given back exactly once, and a device that
+//! is unhealthy is given to nobody.
 
 use std::collections::{BTreeMap, HashMap};
 
 use crate::fit::{self, Amounts};
 use crate::fleet::gpu_uuid;
+use crate::kubelet::node::unhealthy_gpus;
 use crate::object::{Node, Pod};
 
 /// A node's books.
@@ -16,7 +18,7 @@ pub struct Books {
     /// What each pod took, by uid.
     taken: HashMap<String, Amounts>,
     /// Who holds each device, by resource name and slot.
-    held: BTreeMap<String, Vec<Option<String>>>,
+    held: BTreeMap<String, BTreeMap<u32, String>>,
 }
 
 /// The way a kubelet says no.
@@ -57,21 +59,34 @@ impl Books {
                 });
             }
         }
-        self.used.add(&asked);
-        let mut devices = Devices::new();
+        let mut devices: Vec<(String, Vec<u32>)> = Vec::new();
         for (resource, n) in asked.0.iter().filter(|(name, n)| is_device(name) && **n > 0) {
-            let n_slots = fit::Amounts::read(&node.status.capacity).get(resource).clamp(0, 1 << 16);
             let mine = known.and_then(|k| k.iter().find(|(name, _)| name == resource)).map(|(_, ids)| ids);
-            let ids = self.hold(
-                &node.metadata.name,
-                resource,
-                usize::try_from(n_slots).unwrap_or(0),
-                *n,
-                uid,
-                mine,
-            );
-            devices.push((resource.clone(), ids));
+            let slots = match mine {
+                Some(ids) => self.slots_of(node, resource, ids),
+                None => self.free_slots(node, resource),
+            };
+            let wanted = usize::try_from(*n).unwrap_or(0);
+            // The node may not have written yet that some are broken.
+            if known.is_none() && slots.len() < wanted {
+                return Err(Refusal {
+                    reason: format!("OutOf{resource}"),
+                    message: format!(
+                        "Pod was rejected: Node didn't have enough resource: {resource}, requested: {n}, free and healthy: {}",
+                        slots.len()
+                    ),
+                });
+            }
+            devices.push((resource.clone(), slots.into_iter().take(wanted).collect()));
         }
+        self.used.add(&asked);
+        let devices: Devices = devices
+            .into_iter()
+            .map(|(resource, slots)| {
+                let ids = slots.iter().map(|slot| self.hold(node, &resource, *slot, uid)).collect();
+                (resource, ids)
+            })
+            .collect();
         self.taken.insert(uid.clone(), asked);
         Ok(devices)
     }
@@ -80,42 +95,36 @@ impl Books {
     pub fn release(&mut self, uid: &str) -> bool {
         let Some(taken) = self.taken.remove(uid) else { return false };
         self.used.sub(&taken);
-        for slot in self.held.values_mut().flatten() {
-            if slot.as_deref() == Some(uid) {
-                *slot = None;
-            }
+        for slots in self.held.values_mut() {
+            slots.retain(|_, holder| holder != uid);
         }
         true
     }
 
-    fn hold(
-        &mut self,
-        node: &str,
-        resource: &str,
-        n_slots: usize,
-        n: i64,
-        uid: &str,
-        mine: Option<&Vec<String>>,
-    ) -> Vec<String> {
-        let slots = self.held.entry(resource.to_owned()).or_default();
-        if slots.len() < n_slots {
-            slots.resize(n_slots, None);
-        }
-        let mut ids = Vec::new();
-        let wanted = usize::try_from(n).unwrap_or(0);
-        for (i, slot) in slots.iter_mut().enumerate() {
-            let id = gpu_uuid(node, u32::try_from(i).unwrap_or(u32::MAX));
-            let take = match mine {
-                Some(mine) => mine.contains(&id),
-                None => slot.is_none() && ids.len() < wanted,
-            };
-            if take {
-                *slot = Some(uid.to_owned());
-                ids.push(id);
-            }
-        }
-        ids
+    /// The healthy devices that nobody holds.
+    fn free_slots(&self, node: &Node, resource: &str) -> Vec<u32> {
+        let held = self.held.get(resource);
+        let taken = |slot: u32| held.is_some_and(|h| h.contains_key(&slot));
+        let unhealthy = unhealthy_gpus(node);
+        (0..n_slots(node, resource)).filter(|slot| !taken(*slot) && !unhealthy.contains(slot)).collect()
     }
+
+    /// The slots of devices that a pod had before.
+    fn slots_of(&self, node: &Node, resource: &str, ids: &[String]) -> Vec<u32> {
+        let slots = 0..n_slots(node, resource);
+        slots.filter(|slot| ids.contains(&gpu_uuid(&node.metadata.name, *slot))).collect()
+    }
+
+    fn hold(&mut self, node: &Node, resource: &str, slot: u32, uid: &str) -> String {
+        self.held.entry(resource.to_owned()).or_default().insert(slot, uid.to_owned());
+        gpu_uuid(&node.metadata.name, slot)
+    }
+}
+
+/// How many devices a node has, the broken ones too.
+fn n_slots(node: &Node, resource: &str) -> u32 {
+    let n = Amounts::read(&node.status.capacity).get(resource).clamp(0, 1 << 16);
+    u32::try_from(n).unwrap_or(0)
 }
 
 /// Resources that stand for devices one can tell apart.
@@ -173,6 +182,20 @@ mod tests {
         assert_eq!(slots(books.admit(&node(), &pod("d", "3", 0), None)), "OutOfcpu");
         assert_eq!(slots(books.admit(&node(), &pod("d", "1", 0), None)), "");
         assert_eq!(slots(books.admit(&node(), &pod("e", "0", 0), None)), "OutOfpods");
+    }
+
+    #[test]
+    fn what_is_unhealthy_is_given_to_nobody() {
+        let mut sick = node();
+        sick.metadata.annotations.insert(crate::kubelet::node::UNHEALTHY_GPUS.into(), "0".into());
+        let mut books = Books::default();
+        let known = vec![("nvidia.com/gpu".to_owned(), vec![gpu_uuid("n", 0)])];
+        assert_eq!(slots(books.admit(&sick, &pod("a", "0", 1), Some(&known))), "0", "what runs stays");
+        assert_eq!(slots(books.admit(&sick, &pod("b", "0", 1), None)), "1");
+        assert!(books.release("b"));
+        assert!(books.release("a"));
+        assert_eq!(slots(books.admit(&sick, &pod("c", "0", 3), None)), "OutOfnvidia.com/gpu");
+        assert_eq!(slots(books.admit(&sick, &pod("c", "0", 2), None)), "1,2");
     }
 
     #[test]

@@ -2,14 +2,17 @@
 //!
 //! In: a Node as it is, the default shape, the time. Out: the patch of its metadata, the patch of its status, or
 //! nothing when all is as it should be.
-//! Must stay true: what someone wrote into a node stays; only what is missing is filled in.
+//! Must stay true: what someone wrote into a node stays, and only what is missing is filled in; save that allocatable
+//! GPUs (`*/gpu`) are always the capacity less the unhealthy ones.
 //!
 //! | annotation | meaning |
 //! |---|---|
 //! | `sim.muster.dev/fail` | `"true"`: the machine is silent. No heartbeats, no pod changes; what ran goes on unseen |
-//! | `sim.muster.dev/not-ready` | the kubelet reports itself not ready, with this text as message |
-//! | `sim.muster.dev/unhealthy-gpus` | `"0,3"`: so many fewer are allocatable |
+//! | `sim.muster.dev/not-ready` | the kubelet reports itself not ready, with this text as message; `"false"`: it does not |
+//! | `sim.muster.dev/unhealthy-gpus` | `"0,3"`: these are not allocatable and are given to no pod |
 //! | `sim.muster.dev/drain` | `"true"`: the node is cordoned and its pods are evicted (see the lifecycle controller) |
+
+use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
@@ -24,11 +27,20 @@ pub const NOT_READY: &str = "sim.muster.dev/not-ready";
 pub const UNHEALTHY_GPUS: &str = "sim.muster.dev/unhealthy-gpus";
 pub const DRAIN: &str = "sim.muster.dev/drain";
 
-const VERSION: &str = "v1.36.3";
-
 /// True when the machine is silent.
 pub fn failed(node: &Node) -> bool {
     node.metadata.annotation(FAIL).is_some_and(|v| v != "false")
+}
+
+/// What the node says is wrong with it, if anything.
+fn not_ready(node: &Node) -> Option<&str> {
+    node.metadata.annotation(NOT_READY).filter(|text| *text != "false")
+}
+
+/// The slots of the GPUs that are broken; what is no number is left out.
+pub fn unhealthy_gpus(node: &Node) -> BTreeSet<u32> {
+    let text = node.metadata.annotation(UNHEALTHY_GPUS).unwrap_or_default();
+    text.split(',').filter_map(|slot| slot.trim().parse().ok()).collect()
 }
 
 /// Labels and annotations that are missing.
@@ -51,10 +63,12 @@ pub fn metadata_patch(node: &Node, shape: &Shape) -> Option<Value> {
     (!labels.is_empty()).then(|| json!({"metadata": {"labels": labels}}))
 }
 
-/// The status that a live node lacks. `heartbeat`: the times are due even if nothing else is.
+/// The status that a live node lacks. `version`: of the kubelet. `heartbeat`: the times are due even if nothing else
+/// is.
 pub fn status_patch(
     node: &Node,
     shape: &Shape,
+    version: &str,
     address: &str,
     now: Timestamp,
     heartbeat: bool,
@@ -78,7 +92,7 @@ pub fn status_patch(
         );
     }
     if node.status.node_info.kubelet_version.is_empty() {
-        status.insert("nodeInfo".into(), node_info(&node.metadata.uid));
+        status.insert("nodeInfo".into(), node_info(&node.metadata.uid, version));
     }
     let conditions = wanted_conditions(node, now, heartbeat);
     if !conditions.is_empty() {
@@ -109,18 +123,12 @@ fn wanted_allocatable(node: &Node, capacity: &Strings) -> Strings {
     for (name, value) in capacity {
         allocatable.entry(name.clone()).or_insert_with(|| value.clone());
     }
-    let n_bad = match node.metadata.annotation(UNHEALTHY_GPUS) {
-        Some(text) => {
-            let mut slots: Vec<u32> = text.split(',').filter_map(|s| s.trim().parse().ok()).collect();
-            slots.sort_unstable();
-            slots.dedup();
-            i64::try_from(slots.len()).unwrap_or(i64::MAX)
-        }
-        None => 0,
-    };
+    let unhealthy = unhealthy_gpus(node);
     let amounts = Amounts::read(capacity);
     for (name, value) in allocatable.iter_mut().filter(|(name, _)| name.ends_with("/gpu")) {
-        *value = amounts.get(name).saturating_sub(n_bad).max(0).to_string();
+        let n_gpus = amounts.get(name);
+        let n_bad = unhealthy.iter().filter(|slot| i64::from(**slot) < n_gpus).count();
+        *value = n_gpus.saturating_sub(i64::try_from(n_bad).unwrap_or(i64::MAX)).max(0).to_string();
     }
     allocatable
 }
@@ -130,8 +138,7 @@ fn same_amounts(a: &Strings, b: &Strings) -> bool {
 }
 
 fn wanted_conditions(node: &Node, now: Timestamp, heartbeat: bool) -> Vec<Value> {
-    let not_ready = node.metadata.annotation(NOT_READY);
-    let ready = match not_ready {
+    let ready = match not_ready(node) {
         Some(text) => ("Ready", "False", "KubeletNotReady", text.to_owned()),
         None => ("Ready", "True", "KubeletReady", "kubelet is posting ready status".to_owned()),
     };
@@ -163,7 +170,7 @@ fn wanted_conditions(node: &Node, now: Timestamp, heartbeat: bool) -> Vec<Value>
     patches
 }
 
-fn node_info(uid: &str) -> Value {
+fn node_info(uid: &str, version: &str) -> Value {
     let id = format!("{:016x}", crate::json::stable_u64(uid));
     json!({
         "architecture": "amd64",
@@ -171,7 +178,7 @@ fn node_info(uid: &str) -> Value {
         "osImage": "Muster simulated node",
         "kernelVersion": "6.12.0-sim",
         "containerRuntimeVersion": "sim://1.0.0",
-        "kubeletVersion": VERSION,
+        "kubeletVersion": version,
         "kubeProxyVersion": "",
         "bootID": id,
         "machineID": id,
@@ -205,7 +212,7 @@ mod tests {
             out.status.addresses = serde_json::from_value(c.clone()).unwrap();
         }
         if status.get("nodeInfo").is_some() {
-            out.status.node_info.kubelet_version = VERSION.into();
+            out.status.node_info.kubelet_version = "v1".into();
         }
         for c in status.get("conditions").and_then(Value::as_array).into_iter().flatten() {
             let c: crate::object::Condition = serde_json::from_value(c.clone()).unwrap();
@@ -219,21 +226,21 @@ mod tests {
     fn a_bare_node_is_filled_in_once() {
         let bare = node(json!({"metadata": {"name": "n"}}));
         let shape = Shape::with_gpus(8);
-        let patch = status_patch(&bare, &shape, "10.128.0.7", now(), false).unwrap();
+        let patch = status_patch(&bare, &shape, "v1", "10.128.0.7", now(), false).unwrap();
         assert_eq!(patch["status"]["capacity"]["nvidia.com/gpu"], "8");
         assert_eq!(patch["status"]["allocatable"]["cpu"], "96");
         assert_eq!(patch["status"]["addresses"][0]["address"], "10.128.0.7");
         assert_eq!(patch["status"]["conditions"][3]["status"], "True");
         let full = applied(&bare, &patch);
-        assert_eq!(status_patch(&full, &shape, "x", now(), false), None, "a second look changes nothing");
-        let beat = status_patch(&full, &shape, "x", now(), true).unwrap();
+        assert_eq!(status_patch(&full, &shape, "v1", "x", now(), false), None, "a second look changes nothing");
+        let beat = status_patch(&full, &shape, "v1", "x", now(), true).unwrap();
         assert_eq!(beat["status"].as_object().unwrap().len(), 1, "a heartbeat is only conditions");
     }
 
     #[test]
     fn what_was_written_stays() {
         let own = node(json!({"metadata": {"name": "n"}, "status": {"capacity": {"cpu": "4"}}}));
-        let patch = status_patch(&own, &Shape::with_gpus(8), "", now(), false).unwrap();
+        let patch = status_patch(&own, &Shape::with_gpus(8), "v1", "", now(), false).unwrap();
         assert_eq!(patch["status"]["capacity"]["cpu"], "4");
         assert_eq!(patch["status"]["capacity"]["memory"], "768Gi");
         assert_eq!(
@@ -247,15 +254,17 @@ mod tests {
     fn annotations_change_the_status() {
         let shape = Shape::with_gpus(4);
         let bare = node(json!({"metadata": {"name": "n"}}));
-        let mut full = applied(&bare, &status_patch(&bare, &shape, "a", now(), false).unwrap());
-        full.metadata.annotations.insert(UNHEALTHY_GPUS.into(), "0, 3,3,x".into());
-        let patch = status_patch(&full, &shape, "a", now(), false).unwrap();
+        let mut full = applied(&bare, &status_patch(&bare, &shape, "v1", "a", now(), false).unwrap());
+        full.metadata.annotations.insert(UNHEALTHY_GPUS.into(), "0, 3,3,x,99".into());
+        let patch = status_patch(&full, &shape, "v1", "a", now(), false).unwrap();
         assert_eq!(patch["status"]["allocatable"]["nvidia.com/gpu"], "2");
         full.metadata.annotations.clear();
         full.metadata.annotations.insert(NOT_READY.into(), "disk on fire".into());
-        let patch = status_patch(&full, &shape, "a", now(), false).unwrap();
+        let patch = status_patch(&full, &shape, "v1", "a", now(), false).unwrap();
         assert_eq!(patch["status"]["conditions"][0]["reason"], "KubeletNotReady");
         assert_eq!(patch["status"]["conditions"][0]["message"], "disk on fire");
+        full.metadata.annotations.insert(NOT_READY.into(), "false".into());
+        assert_eq!(status_patch(&full, &shape, "v1", "a", now(), false), None);
         full.metadata.annotations = [(FAIL.to_owned(), "true".to_owned())].into();
         assert!(failed(&full));
     }

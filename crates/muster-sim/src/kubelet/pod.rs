@@ -223,10 +223,13 @@ impl Life {
         let mut due = Due { now, next: None };
 
         if let Some(since) = self.stopping {
-            let at = later(since, behaviour.stop_delay);
+            let grace = grace_period(pod);
+            let at = later(since, behaviour.stop_delay.min(grace));
             let never_ran = self.runs().all(|r| !matches!(r.state, State::Running { .. }));
             if never_ran || due.reached(at) {
-                self.stop_all(if never_ran { now } else { at }, 143);
+                // What stops when it is asked to ends by SIGTERM, what does not by SIGKILL.
+                let code = if behaviour.stop_delay > grace { 137 } else { 143 };
+                self.stop_all(if never_ran { now } else { at }, code);
                 self.finish();
                 return Step::Changed;
             }
@@ -374,6 +377,12 @@ impl Life {
         self.initialized.is_some()
             && self.mains.iter().all(|r| matches!(r.state, State::Running { ready: true, .. }))
     }
+}
+
+/// How long a pod that is being deleted may take to end.
+fn grace_period(pod: &Pod) -> Duration {
+    let seconds = pod.metadata.deletion_grace_period_seconds.unwrap_or(30);
+    Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
 }
 
 enum Step {

@@ -17,7 +17,7 @@ use super::{node as node_plan, status};
 use crate::api::{ApiError, Delete, Patch};
 use crate::clock::{micro_stamp, until};
 use crate::context::Context;
-use crate::fleet::node_address;
+use crate::fleet::{gpu_uuid, node_address};
 use crate::object::{Key, Meta, Node, Object, Pod, Resource, kinds};
 use crate::queue::{Next, Queue, work};
 
@@ -58,6 +58,7 @@ const LEASES: Resource = Lease::RESOURCE;
 pub fn start(cx: &Context) -> impl Future<Output = ()> + Send + use<> {
     let pods = Queue::new();
     let nodes = Queue::new();
+    let cx = cx.program("kubelet", "kubelet");
     let kubelet = Arc::new(Kubelet { cx: cx.clone(), state: Mutex::new(Memory::default()) });
     {
         let pods = pods.clone();
@@ -70,20 +71,22 @@ pub fn start(cx: &Context) -> impl Future<Output = ()> + Send + use<> {
         });
     }
     {
-        let (pods, nodes, kubelet) = (pods.clone(), nodes.clone(), kubelet.clone());
-        cx.nodes.observe(move |change| {
+        let (pods, nodes, cx) = (pods.clone(), nodes.clone(), cx.clone());
+        cx.nodes.clone().observe(move |change| {
             let Some(node) = change.latest() else { return };
             nodes.add(node.metadata.name.clone());
             let silent = |n: Option<&Arc<Node>>| n.is_none_or(|n| node_plan::failed(n));
-            if silent(change.old) && !silent(change.new) {
-                let waiting = kubelet.lock().nodes.get(&node.metadata.name).map(|n| n.pods.clone());
-                for key in waiting.unwrap_or_default() {
-                    pods.add(key);
+            let broken = |n: Option<&Arc<Node>>| {
+                n.and_then(|n| n.metadata.annotation(node_plan::UNHEALTHY_GPUS).map(str::to_owned))
+            };
+            let returns = silent(change.old) && !silent(change.new);
+            if returns || broken(change.old) != broken(change.new) {
+                for pod in cx.pods_on(&node.metadata.name) {
+                    pods.add(pod.key());
                 }
             }
         });
     }
-    let cx = cx.clone();
     async move {
         if cx.synced([cx.pods.synced()]).await.is_none() || cx.synced([cx.nodes.synced()]).await.is_none() {
             return;
@@ -104,18 +107,13 @@ struct Kubelet {
 #[derive(Default)]
 struct Memory {
     pods: HashMap<Key, Entry>,
-    nodes: HashMap<String, NodeMemory>,
+    /// What the pods of each node hold.
+    nodes: HashMap<String, Books>,
     /// Failed attempts by owner and completion index, for pods that fail so many times and then succeed.
     attempts: HashMap<(String, String), u32>,
     next_pod_address: u32,
     next_node_address: usize,
     node_addresses: BTreeSet<String>,
-}
-
-#[derive(Default)]
-struct NodeMemory {
-    books: Books,
-    pods: BTreeSet<Key>,
 }
 
 struct Entry {
@@ -148,7 +146,6 @@ impl Kubelet {
         if pod.spec.node_name.is_empty() {
             return Ok(Next::Idle);
         }
-        self.lock().nodes.entry(pod.spec.node_name.clone()).or_default().pods.insert(key.clone());
         let Some(node) = self.cx.nodes.get(&Key::new("", pod.spec.node_name.clone())) else {
             return Ok(Next::Idle);
         };
@@ -196,6 +193,15 @@ impl Kubelet {
         entry.dirty |= progress.changed;
         // While the node was silent its pods were marked unready by others.
         entry.dirty |= pod.ready() != entry.life.ready.0;
+        let unhealthy = broken_devices(node, &entry.life);
+        // So may the health of its devices, but only once they are reported at all.
+        entry.dirty |= pod
+            .status
+            .container_statuses
+            .iter()
+            .flat_map(|c| &c.allocated_resources_status)
+            .flat_map(|d| &d.resources)
+            .any(|d| (d.health == "Unhealthy") != unhealthy.contains(&d.id));
         self.report(pod, &progress);
         // Nobody reads the last status of a pod that is about to vanish, unless something holds it back.
         let last_words = !pod.metadata.finalizers.is_empty() || pod.spec.restart_policy != "Always";
@@ -206,7 +212,7 @@ impl Kubelet {
             && !pod.metadata.annotations.contains_key(RESERVED_DEVICE)
             && entry.life.initialized.is_some();
         Plan {
-            status: write.then(|| status::patch(pod, &entry.life, host_ip)),
+            status: write.then(|| status::patch(pod, &entry.life, host_ip, &unhealthy)),
             remove: progress.remove,
             device: if reserves {
                 entry.life.devices.iter().flat_map(|(_, ids)| ids).next().cloned()
@@ -221,7 +227,7 @@ impl Kubelet {
     /// The first look at a pod.
     fn take_on(&self, memory: &mut Memory, pod: &Pod, node: &Node, now: Timestamp) -> Entry {
         let (behaviour, problems) = Behaviour::of(pod);
-        let events = self.cx.events.named("kubelet");
+        let events = &self.cx.events;
         for problem in problems {
             events.on_host(&pod.spec.node_name, pod, true, "UnknownSimulation", problem);
         }
@@ -235,7 +241,7 @@ impl Kubelet {
         {
             life.earlier_attempts = memory.attempts.get(&place).copied().unwrap_or(0);
         }
-        let books = &mut memory.nodes.entry(pod.spec.node_name.clone()).or_default().books;
+        let books = &mut memory.nodes.entry(pod.spec.node_name.clone()).or_default();
         match books.admit(node, pod, resumed.as_ref().map(|l| &l.devices)) {
             Ok(devices) => life.devices = devices,
             Err(refusal) => {
@@ -287,7 +293,7 @@ impl Kubelet {
     }
 
     fn report(&self, pod: &Pod, progress: &super::pod::Progress) {
-        let events = self.cx.events.named("kubelet");
+        let events = &self.cx.events;
         let host = &pod.spec.node_name;
         let all = pod.spec.init_containers.iter().chain(&pod.spec.containers);
         for container in all.filter(|c| progress.started.contains(&c.name)) {
@@ -322,7 +328,9 @@ impl Kubelet {
         let metadata = node_plan::metadata_patch(node, shape);
         let has_address = node.status.addresses.iter().any(|a| a.kind == "InternalIP");
         let address = if has_address { String::new() } else { self.lock().node_address() };
-        let status = node_plan::status_patch(node, shape, &address, self.cx.clock.now(), heartbeat);
+        let version = &self.cx.options.kubelet_version;
+        let status =
+            node_plan::status_patch(node, shape, version, &address, self.cx.clock.now(), heartbeat);
         if let Some(patch) = metadata {
             self.cx.nodes.enter(self.cx.api.patch(key, "", Patch::Merge, &patch).await?);
         }
@@ -441,13 +449,6 @@ impl Memory {
     fn forget(&mut self, key: &Key) {
         if let Some(entry) = self.pods.remove(key) {
             self.release(&entry.node, &entry.uid);
-            if let Some(node) = self.nodes.get_mut(&entry.node) {
-                node.pods.remove(key);
-            }
-        } else {
-            for node in self.nodes.values_mut() {
-                node.pods.remove(key);
-            }
         }
     }
 
@@ -467,8 +468,8 @@ impl Memory {
     }
 
     fn release(&mut self, node: &str, uid: &str) {
-        if let Some(node) = self.nodes.get_mut(node) {
-            node.books.release(uid);
+        if let Some(books) = self.nodes.get_mut(node) {
+            books.release(uid);
         }
     }
 
@@ -487,6 +488,14 @@ impl Memory {
             }
         }
     }
+}
+
+/// The identifiers of those of a pod's devices that are broken.
+fn broken_devices(node: &Node, life: &Life) -> BTreeSet<String> {
+    if life.devices.is_empty() {
+        return BTreeSet::new();
+    }
+    node_plan::unhealthy_gpus(node).into_iter().map(|slot| gpu_uuid(&node.metadata.name, slot)).collect()
 }
 
 /// Pods that stand in the same place of the same owner share their attempts.

@@ -4,6 +4,8 @@
 //! type, so that those of the scheduler and of others stay.
 //! Must stay true: equal lives give equal statuses.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
@@ -11,8 +13,8 @@ use super::pod::{Exit, Life, Run, State};
 use crate::clock::stamp;
 use crate::object::{Container, Pod, condition};
 
-/// The patch of the status subresource.
-pub fn patch(pod: &Pod, life: &Life, host_ip: &str) -> Value {
+/// The patch of the status subresource. `unhealthy`: identifiers of devices that are broken.
+pub fn patch(pod: &Pod, life: &Life, host_ip: &str, unhealthy: &BTreeSet<String>) -> Value {
     let phase = match &life.end {
         Some(end) if end.succeeded => "Succeeded",
         Some(_) => "Failed",
@@ -46,9 +48,9 @@ pub fn patch(pod: &Pod, life: &Life, host_ip: &str) -> Value {
         }
         let devices = &life.devices;
         status
-            .insert("containerStatuses".into(), containers(pod, &pod.spec.containers, &life.mains, devices));
+            .insert("containerStatuses".into(), containers(pod, &pod.spec.containers, &life.mains, devices, unhealthy));
         if !life.inits.is_empty() {
-            let inits = containers(pod, &pod.spec.init_containers, &life.inits, &[]);
+            let inits = containers(pod, &pod.spec.init_containers, &life.inits, &[], unhealthy);
             status.insert("initContainerStatuses".into(), inits);
         }
     }
@@ -128,7 +130,13 @@ fn not_initialized(pod: &Pod, life: &Life) -> (&'static str, String) {
     ("ContainersNotInitialized", format!("containers with incomplete status: [{}]", waiting.join(" ")))
 }
 
-fn containers(pod: &Pod, specs: &[Container], runs: &[Run], devices: &[(String, Vec<String>)]) -> Value {
+fn containers(
+    pod: &Pod,
+    specs: &[Container],
+    runs: &[Run],
+    devices: &[(String, Vec<String>)],
+    unhealthy: &BTreeSet<String>,
+) -> Value {
     let mut devices: Vec<(String, Vec<String>)> = devices.to_vec();
     let rows = specs.iter().zip(runs).map(|(spec, run)| {
         let id = container_id(&pod.metadata.uid, &spec.name, run.restarts);
@@ -169,7 +177,7 @@ fn containers(pod: &Pod, specs: &[Container], runs: &[Run], devices: &[(String, 
             row["resources"] = json!({"requests": spec.resources.requests, "limits": spec.resources.limits});
             row["allocatedResources"] = json!(spec.resources.requests);
         }
-        let own = take_devices(spec, &mut devices);
+        let own = take_devices(spec, &mut devices, unhealthy);
         if !own.is_empty() {
             row["allocatedResourcesStatus"] = Value::Array(own);
         }
@@ -179,13 +187,18 @@ fn containers(pod: &Pod, specs: &[Container], runs: &[Run], devices: &[(String, 
 }
 
 /// The devices of one container: as many of the pod's as it asks for.
-fn take_devices(spec: &Container, devices: &mut [(String, Vec<String>)]) -> Vec<Value> {
+fn take_devices(
+    spec: &Container,
+    devices: &mut [(String, Vec<String>)],
+    unhealthy: &BTreeSet<String>,
+) -> Vec<Value> {
     let mut rows = Vec::new();
     for (resource, ids) in devices {
         let asked = spec.resources.limits.get(resource).or_else(|| spec.resources.requests.get(resource));
         let n = asked.and_then(|text| text.parse::<usize>().ok()).unwrap_or(0).min(ids.len());
+        let health = |id: &String| if unhealthy.contains(id) { "Unhealthy" } else { "Healthy" };
         let own: Vec<Value> =
-            ids.drain(..n).map(|id| json!({"resourceID": id, "health": "Healthy"})).collect();
+            ids.drain(..n).map(|id| json!({"resourceID": id, "health": health(&id)})).collect();
         if !own.is_empty() {
             rows.push(json!({"name": resource, "resources": own}));
         }
@@ -245,7 +258,8 @@ mod tests {
 
     #[track_caller]
     fn check(pod: &Pod, until: i64, expected: &[(&str, Value)]) {
-        let patch = patch(pod, &lived(pod, until), "10.128.0.1");
+        let broken = BTreeSet::from(["g2".to_owned()]);
+        let patch = patch(pod, &lived(pod, until), "10.128.0.1", &broken);
         for (pointer, value) in expected {
             assert_eq!(patch.pointer(pointer).unwrap_or(&Value::Null), value, "{pointer} in {patch:#}");
         }
@@ -271,6 +285,14 @@ mod tests {
                 (
                     "/status/containerStatuses/1/allocatedResourcesStatus/0/resources/1/resourceID",
                     json!("g2"),
+                ),
+                (
+                    "/status/containerStatuses/0/allocatedResourcesStatus/0/resources/0/health",
+                    json!("Healthy"),
+                ),
+                (
+                    "/status/containerStatuses/1/allocatedResourcesStatus/0/resources/1/health",
+                    json!("Unhealthy"),
                 ),
             ],
         );
@@ -309,7 +331,7 @@ mod tests {
         let pod = pod("x", "y", "Always");
         let mut life = Life::begin(&pod, String::new(), t(0));
         life.reject("OutOfcpu".into(), "too much".into());
-        let patch = patch(&pod, &life, "10.128.0.1");
+        let patch = patch(&pod, &life, "10.128.0.1", &BTreeSet::new());
         assert_eq!(patch["status"]["phase"], "Failed");
         assert_eq!(patch["status"]["reason"], "OutOfcpu");
         assert!(patch["status"].get("containerStatuses").is_none());
@@ -340,10 +362,10 @@ mod tests {
         ] {
             let mut pod = pod(annotation, value, policy);
             let life = lived(&pod, until);
-            let written = patch(&pod, &life, "h");
+            let written = patch(&pod, &life, "h", &BTreeSet::new());
             pod.status = serde_json::from_value(without_nulls(&written["status"])).unwrap();
             let back = Life::resume(&pod, t(until)).unwrap();
-            assert_eq!(patch(&pod, &back, "h"), written, "{annotation} {until}");
+            assert_eq!(patch(&pod, &back, "h", &BTreeSet::new()), written, "{annotation} {until}");
         }
     }
 }

@@ -2,13 +2,13 @@
 //!
 //! In: nodes with what is taken on them, and pods to place. Out: for each pod a node or the reasons why none will do.
 //! Must stay true: no node is given more than it has; a pod of higher priority comes first; equal pods are tried from
-//! where the last of them fitted, because what was full before only gets fuller.
+//! where the last of them fitted, because what was full before only gets fuller until something is freed.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::fit::{self, Amounts};
-use crate::object::{Key, Node, Pod};
+use crate::object::{Key, Node, Object, Pod};
 
 /// A node and what is taken on it.
 #[derive(Debug, Clone, Default)]
@@ -46,13 +46,16 @@ pub fn waits_for_us(pod: &Pod) -> bool {
         && !pod.finished()
 }
 
-pub fn plan(places: &mut [Place], mut pods: Vec<Arc<Pod>>) -> Vec<Decision> {
-    pods.sort_by_key(|p| (std::cmp::Reverse(p.spec.priority), p.metadata.created(), p.key_of()));
-    let mut begin: HashMap<String, usize> = HashMap::new();
+/// From which place on each class of equal pods is to be tried. Valid as long as nothing is freed and no node changes.
+pub type Begin = HashMap<String, usize>;
+
+/// Places pods, and enters in the places what they take.
+pub fn plan(places: &mut [&mut Place], begin: &mut Begin, mut pods: Vec<Arc<Pod>>) -> Vec<Decision> {
+    pods.sort_by_cached_key(|p| (std::cmp::Reverse(p.spec.priority), p.metadata.created(), p.key()));
     let mut refused: HashMap<String, String> = HashMap::new();
     let mut decisions = Vec::with_capacity(pods.len());
     for pod in pods {
-        let key = pod.key_of();
+        let key = pod.key();
         let asked = fit::requests(&pod);
         let ports = fit::host_ports(&pod);
         let class = class_of(&pod, &asked, &ports);
@@ -62,7 +65,7 @@ pub fn plan(places: &mut [Place], mut pods: Vec<Arc<Pod>>) -> Vec<Decision> {
         }
         let from = begin.get(&class).copied().unwrap_or(0);
         let found = (from..places.len())
-            .find(|i| places.get(*i).is_some_and(|p| why_not(p, &pod, &asked, &ports).is_empty()));
+            .find(|i| places.get(*i).is_some_and(|p| fits(p, &pod, &asked, &ports)));
         match found.and_then(|i| places.get_mut(i).map(|p| (i, p))) {
             Some((i, place)) => {
                 place.used.add(&asked);
@@ -86,6 +89,11 @@ fn class_of(pod: &Pod, asked: &Amounts, ports: &[(String, i32)]) -> String {
         "{:?} {:?} {:?} {:?} {:?}",
         asked.0, ports, pod.spec.node_selector, pod.spec.affinity, pod.spec.tolerations
     )
+}
+
+/// Whether the pod fits the node: the same as no reason why not, but the cheap question first and no words.
+fn fits(place: &Place, pod: &Pod, asked: &Amounts, ports: &[(String, i32)]) -> bool {
+    fit::enough(asked, &place.allocatable, &place.used) && why_not(place, pod, asked, ports).is_empty()
 }
 
 /// Why the pod does not fit the node; empty when it does.
@@ -119,7 +127,7 @@ fn why_not(place: &Place, pod: &Pod, asked: &Amounts, ports: &[(String, i32)]) -
 }
 
 /// The words of kube-scheduler: how many nodes there are, and how many fell to each reason.
-fn message(places: &[Place], pod: &Pod, asked: &Amounts, ports: &[(String, i32)]) -> String {
+fn message(places: &[&mut Place], pod: &Pod, asked: &Amounts, ports: &[(String, i32)]) -> String {
     if places.is_empty() {
         return "no nodes available to schedule pods".into();
     }
@@ -132,12 +140,6 @@ fn message(places: &[Place], pod: &Pod, asked: &Amounts, ports: &[(String, i32)]
     let mut parts: Vec<String> = reasons.iter().map(|(reason, n)| format!("{n} {reason}")).collect();
     parts.sort();
     format!("0/{} nodes are available: {}.", places.len(), parts.join(", "))
-}
-
-impl Pod {
-    fn key_of(&self) -> Key {
-        Key::new(self.metadata.namespace.clone(), self.metadata.name.clone())
-    }
 }
 
 #[cfg(test)]
@@ -168,7 +170,7 @@ mod tests {
 
     #[track_caller]
     fn check(mut places: Vec<Place>, pods: Vec<Arc<Pod>>, expected: &str) {
-        let shown: Vec<String> = plan(&mut places, pods)
+        let shown: Vec<String> = plan(&mut places.iter_mut().collect::<Vec<_>>(), &mut Begin::new(), pods)
             .into_iter()
             .map(|d| match d {
                 Decision::Bind(key, node) => format!("{}->{node}", key.name),
@@ -257,7 +259,7 @@ mod tests {
             let mut places: Vec<Place> =
                 nodes.iter().enumerate().map(|(i, cpu)| place(&format!("n{i}"), *cpu, json!({}))).collect();
             let all: Vec<Arc<Pod>> = pods.iter().enumerate().map(|(i, cpu)| pod(&format!("p{i}"), *cpu, json!({}))).collect();
-            let decisions = plan(&mut places, all.clone());
+            let decisions = plan(&mut places.iter_mut().collect::<Vec<_>>(), &mut Begin::new(), all.clone());
             for place in &places {
                 prop_assert!(place.used.get("cpu") <= place.allocatable.get("cpu"));
                 prop_assert!(place.used.get("pods") <= 3);

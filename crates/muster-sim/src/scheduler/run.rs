@@ -11,7 +11,7 @@ use futures::StreamExt;
 use serde_json::json;
 use tokio::sync::Notify;
 
-use super::plan::{Decision, Place, plan, waits_for_us};
+use super::plan::{Begin, Decision, Place, plan, waits_for_us};
 use crate::api::{ApiError, Patch};
 use crate::clock::stamp;
 use crate::context::Context;
@@ -19,12 +19,13 @@ use crate::fit::{self, Amounts};
 use crate::object::{Key, Node, Object, Pod, condition};
 
 const BINDERS: usize = 32;
+const MOST_CLASSES: usize = 4096;
 /// A binding that failed is tried again after this long.
 const AGAIN: Duration = Duration::from_millis(500);
 
 pub fn start(cx: &Context) -> impl Future<Output = ()> + Send + use<> {
     let scheduler = Arc::new(Scheduler {
-        cx: cx.named("default-scheduler"),
+        cx: cx.program("kube-scheduler", "default-scheduler"),
         state: Mutex::new(State::default()),
         wake: Notify::new(),
     });
@@ -67,6 +68,7 @@ struct State {
     pending: BTreeSet<Key>,
     /// Pods that were found not to fit, until something is freed.
     waiting: BTreeSet<Key>,
+    begin: Begin,
 }
 
 struct Taken {
@@ -74,6 +76,17 @@ struct Taken {
     node: String,
     asked: Amounts,
     ports: Vec<(String, i32)>,
+}
+
+impl Taken {
+    fn new(pod: &Pod, node: &str) -> Self {
+        Taken {
+            uid: pod.metadata.uid.clone(),
+            node: node.to_owned(),
+            asked: fit::requests(pod),
+            ports: fit::host_ports(pod),
+        }
+    }
 }
 
 impl Scheduler {
@@ -117,14 +130,19 @@ impl Scheduler {
         if pods.is_empty() {
             return Vec::new();
         }
-        let mut places: Vec<Place> = state.places.values().cloned().collect();
-        let decisions = plan(&mut places, pods.clone());
+        let State { places, begin, .. } = &mut *state;
+        // Pods that differ without end must not be remembered without end.
+        if begin.len() > MOST_CLASSES {
+            begin.clear();
+        }
+        let decisions = plan(&mut places.values_mut().collect::<Vec<_>>(), begin, pods.clone());
         let by_key: HashMap<Key, Arc<Pod>> = pods.into_iter().map(|p| (p.key(), p)).collect();
         for decision in &decisions {
             match decision {
                 Decision::Bind(key, node) => {
                     if let Some(pod) = by_key.get(key) {
-                        state.take(key, pod, node);
+                        // The plan has entered it in the place.
+                        state.taken.insert(key.clone(), Taken::new(pod, node));
                         state.pending.remove(key);
                     }
                 }
@@ -237,6 +255,7 @@ impl State {
         let Some(node) = new else {
             if let Some(old) = old {
                 self.places.remove(&old.metadata.name);
+                self.begin.clear();
             }
             return false;
         };
@@ -266,16 +285,12 @@ impl State {
         }
         self.places.insert(name.clone(), place);
         self.waiting.clear();
+        self.begin.clear();
         true
     }
 
     fn take(&mut self, key: &Key, pod: &Pod, node: &str) {
-        let taken = Taken {
-            uid: pod.metadata.uid.clone(),
-            node: node.to_owned(),
-            asked: fit::requests(pod),
-            ports: fit::host_ports(pod),
-        };
+        let taken = Taken::new(pod, node);
         if let Some(place) = self.places.get_mut(node) {
             place.used.add(&taken.asked);
             place.ports.extend(taken.ports.iter().cloned());
@@ -293,6 +308,7 @@ impl State {
             }
         }
         self.waiting.clear();
+        self.begin.clear();
         !self.pending.is_empty()
     }
 }

@@ -23,6 +23,7 @@ use crate::{
         set_default_text, text,
     },
     normal,
+    prepare::{TEMPLATE_GENERATION, set_template_generation},
 };
 
 /// Puts an object of this kind into normal form and fills in every default.
@@ -32,6 +33,12 @@ pub fn default(kind: &Kind, object: &mut Value) {
     normal::normalize(types, &Ty::Ref(kind.type_id), object);
     convert_before(kind, object);
     fill(types, kind.type_id, object);
+    // The reference server keeps this number apart and writes it into every DaemonSet it encodes.
+    if (kind.group, kind.kind) == ("apps", "DaemonSet")
+        && !at(object, "metadata.annotations").as_object().is_some_and(|a| a.contains_key(TEMPLATE_GENERATION))
+    {
+        set_template_generation(object, 0);
+    }
 }
 
 /// The empty object of this kind: no defaults, only the fields that are always written.

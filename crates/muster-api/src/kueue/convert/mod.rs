@@ -26,9 +26,9 @@ use serde_json::{Map, Value, json};
 pub const GROUP: &str = "kueue.x-k8s.io";
 
 /// On a v1beta2 object: what its v1beta1 form says beyond it.
-pub const KEPT_FOR_V1BETA1: &str = "muster.io/kueue-v1beta1";
+pub const KEPT_FOR_V1BETA1: &str = "muster.dev/kueue-v1beta1";
 /// On a v1beta1 object: what its v1beta2 form says beyond it.
-pub const KEPT_FOR_V1BETA2: &str = "muster.io/kueue-v1beta2";
+pub const KEPT_FOR_V1BETA2: &str = "muster.dev/kueue-v1beta2";
 
 /// The kinds of the group, all of which both versions have.
 pub const KINDS: [&str; 11] = [

@@ -1,0 +1,200 @@
+//! Admission and conversion webhooks, answered by a TLS server on loopback.
+
+use crate::api::{Api, MAPS, map};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper_util::rt::TokioIo;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use serde_json::{Value, json};
+use std::convert::Infallible;
+use std::sync::Arc;
+
+/// A webhook server: where it is, and whom to trust.
+struct Hooks {
+    url: String,
+    ca_bundle: String,
+}
+
+/// Starts a server that answers every review with what `answer` makes of its path and body.
+async fn serve(answer: fn(&str, Value) -> Value) -> Hooks {
+    let mut ca = CertificateParams::new(Vec::new()).unwrap();
+    ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let issuer = CertifiedIssuer::self_signed(ca, KeyPair::generate().unwrap()).unwrap();
+    let key = KeyPair::generate().unwrap();
+    let leaf = CertificateParams::new(vec!["127.0.0.1".to_string()]).unwrap().signed_by(&key, &issuer).unwrap();
+    let config = rustls::ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(
+            vec![CertificateDer::from(leaf.der().to_vec())],
+            PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der())),
+        )
+        .unwrap();
+    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let acceptor = acceptor.clone();
+            tokio::spawn(async move {
+                let Ok(stream) = acceptor.accept(stream).await else { return };
+                let service = hyper::service::service_fn(move |r: http::Request<hyper::body::Incoming>| async move {
+                    let path = r.uri().path().to_string();
+                    let body = r.into_body().collect().await.unwrap().to_bytes();
+                    let review: Value = serde_json::from_slice(&body).unwrap();
+                    let answer = answer(&path, review).to_string();
+                    Ok::<_, Infallible>(http::Response::new(Full::new(Bytes::from(answer))))
+                });
+                let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+            });
+        }
+    });
+    Hooks { url, ca_bundle: STANDARD.encode(issuer.pem()) }
+}
+
+/// `/label` adds a label, `/deny` refuses, `/broken` answers nonsense.
+fn admission(path: &str, review: Value) -> Value {
+    let uid = &review["request"]["uid"];
+    let response = match path {
+        "/label" => {
+            let patch = json!([{"op": "add", "path": "/metadata/labels", "value": {"seen": review["request"]["operation"]}}]);
+            json!({
+                "uid": uid, "allowed": true, "patchType": "JSONPatch", "patch": STANDARD.encode(patch.to_string()),
+                "warnings": ["looked at"],
+            })
+        }
+        "/deny" => json!({"uid": uid, "allowed": false, "status": {"code": 422, "message": "not today"}}),
+        _ => json!({}),
+    };
+    json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "response": response})
+}
+
+fn configuration(kind: &str, hooks: &Hooks, path: &str, extra: Value) -> Value {
+    let mut webhook = json!({
+        "name": "a.example.com", "sideEffects": "None", "admissionReviewVersions": ["v1"],
+        "clientConfig": {"url": format!("{}{path}", hooks.url), "caBundle": hooks.ca_bundle},
+        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "DELETE"], "resources": ["configmaps"]}],
+    });
+    webhook.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+    json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": "hook"}, "webhooks": [webhook]})
+}
+
+const MUTATING: &str = "POST /apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
+const VALIDATING: &str = "POST /apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+
+#[tokio::test]
+async fn a_mutating_webhook_changes_what_is_stored() {
+    let (api, hooks) = (Api::new(), serve(admission).await);
+    api.ok(MUTATING, configuration("MutatingWebhookConfiguration", &hooks, "/label", json!({}))).await;
+    let made = api.ok(&format!("POST {MAPS}"), map("a")).await;
+    assert_eq!(made["metadata"]["labels"], json!({"seen": "CREATE"}));
+    // Other kinds and verbs are none of its business.
+    let patched = api.ok(&format!("PATCH {MAPS}/a"), json!({"metadata": {"labels": {"seen": null}}})).await;
+    assert_eq!(patched["metadata"].get("labels"), None);
+}
+
+#[tokio::test]
+async fn a_validating_webhook_refuses_creation_and_deletion() {
+    let (api, hooks) = (Api::new(), serve(admission).await);
+    api.ok(&format!("POST {MAPS}"), map("a")).await;
+    api.ok(VALIDATING, configuration("ValidatingWebhookConfiguration", &hooks, "/deny", json!({}))).await;
+    let text = "admission webhook \"a.example.com\" denied the request: not today";
+    for line in [format!("POST {MAPS}"), format!("DELETE {MAPS}/a")] {
+        let body = if line.starts_with("POST") { map("b") } else { Value::Null };
+        let (code, answer) = api.send(&line, body).await;
+        assert_eq!((code, answer["message"].as_str()), (422, Some(text)), "{line}");
+    }
+}
+
+#[tokio::test]
+async fn selectors_decide_which_objects_a_webhook_sees() {
+    let (api, hooks) = (Api::new(), serve(admission).await);
+    let only = json!({"objectSelector": {"matchLabels": {"strict": "yes"}}});
+    api.ok(VALIDATING, configuration("ValidatingWebhookConfiguration", &hooks, "/deny", only)).await;
+    api.ok(&format!("POST {MAPS}"), map("a")).await;
+    let mut strict = map("b");
+    strict["metadata"]["labels"] = json!({"strict": "yes"});
+    assert_eq!(api.send(&format!("POST {MAPS}"), strict).await.0, 422);
+}
+
+#[tokio::test]
+async fn the_failure_policy_decides_when_a_webhook_is_broken() {
+    for (policy, path, code) in [("Fail", "/broken", 500), ("Ignore", "/broken", 201)] {
+        let (api, hooks) = (Api::new(), serve(admission).await);
+        let config =
+            configuration("ValidatingWebhookConfiguration", &hooks, path, json!({"failurePolicy": policy}));
+        api.ok(VALIDATING, config).await;
+        let (got, answer) = api.send(&format!("POST {MAPS}"), map("a")).await;
+        assert_eq!(got, code, "{policy}: {answer}");
+    }
+    // Nobody listens there, and a service cannot be reached: both are failures that name the webhook.
+    for client in [json!({"url": "https://127.0.0.1:1/x"}), json!({"service": {"namespace": "x", "name": "y"}})] {
+        let api = Api::new();
+        let hooks = Hooks { url: String::new(), ca_bundle: String::new() };
+        let config =
+            configuration("ValidatingWebhookConfiguration", &hooks, "/", json!({"clientConfig": client}));
+        api.ok(VALIDATING, config).await;
+        let (code, answer) = api.send(&format!("POST {MAPS}"), map("a")).await;
+        let message = answer["message"].as_str().unwrap();
+        assert_eq!(code, 500, "{message}");
+        assert!(message.contains("failed calling webhook \"a.example.com\""), "{message}");
+    }
+}
+
+/// `spec.count` of v1 is `spec.size` of v2.
+fn conversion(_: &str, review: Value) -> Value {
+    let to = review["request"]["desiredAPIVersion"].clone();
+    let (old, new) = if to == "example.com/v1" { ("size", "count") } else { ("count", "size") };
+    let objects: Vec<Value> = review["request"]["objects"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|object| {
+            let mut object = object.clone();
+            object["apiVersion"] = to.clone();
+            let spec = object["spec"].as_object_mut().unwrap();
+            if let Some(value) = spec.remove(old) {
+                spec.insert(new.into(), value);
+            }
+            object
+        })
+        .collect();
+    json!({
+        "kind": "ConversionReview", "apiVersion": "apiextensions.k8s.io/v1",
+        "response": {"uid": review["request"]["uid"], "result": {"status": "Success"}, "convertedObjects": objects},
+    })
+}
+
+#[tokio::test]
+async fn a_conversion_webhook_serves_both_versions() {
+    let (api, hooks) = (Api::new(), serve(conversion).await);
+    let schema = |field: &str| {
+        json!({"openAPIV3Schema": {"type": "object", "properties": {
+            "spec": {"type": "object", "properties": {field: {"type": "integer"}}}}}})
+    };
+    let crd = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "things.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced", "names": {"plural": "things", "kind": "Thing"},
+            "conversion": {"strategy": "Webhook", "webhook": {
+                "conversionReviewVersions": ["v1"],
+                "clientConfig": {"url": format!("{}/convert", hooks.url), "caBundle": hooks.ca_bundle}}},
+            "versions": [
+                {"name": "v1", "served": true, "storage": false, "schema": schema("count")},
+                {"name": "v2", "served": true, "storage": true, "schema": schema("size")},
+            ],
+        },
+    });
+    api.ok("POST /apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd).await;
+    let thing = json!({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "t"}, "spec": {"count": 3}});
+    api.ok("POST /apis/example.com/v1/namespaces/default/things", thing).await;
+    let other = api.ok("GET /apis/example.com/v2/namespaces/default/things/t", Value::Null).await;
+    assert_eq!(other["spec"], json!({"size": 3}));
+    let back = api.ok("GET /apis/example.com/v1/namespaces/default/things/t", Value::Null).await;
+    assert_eq!(back["spec"], json!({"count": 3}));
+}
