@@ -133,7 +133,8 @@ impl Collector {
                     if change.deleted {
                         self.gone(table, &change.object);
                     } else {
-                        self.present(table, &change.object);
+                        let owners = change.previous.as_ref().map(|p| &p.facts.owners);
+                        self.present(table, &change.object, owners != Some(&change.object.facts.owners));
                     }
                     if !change.object.key.namespace.is_empty() && &**table != "leases.coordination.k8s.io" {
                         self.quotas.insert(change.object.key.namespace.clone());
@@ -162,17 +163,19 @@ impl Collector {
                     }
                 }
                 for object in &page.items {
-                    self.present(table, object);
+                    self.present(table, object, true);
                 }
             }
         }
     }
 
-    fn present(&mut self, table: &Table, object: &Stored) {
-        self.index.set(table, object);
+    fn present(&mut self, table: &Table, object: &Stored, new_owners: bool) {
         let place = (table.clone(), object.key.clone());
-        if !object.facts.owners.is_empty() {
-            self.suspects.insert(place.clone());
+        if new_owners {
+            self.index.set(table, object);
+            if !object.facts.owners.is_empty() {
+                self.suspects.insert(place.clone());
+            }
         }
         if object.facts.terminating {
             self.going.insert(place);
@@ -200,10 +203,13 @@ impl Collector {
             Some((_, key)) => key.namespace.is_empty() || key.namespace == place.1.namespace,
             None => false,
         };
+        // Owners that are going are few, so only their text is read.
         let waits = |uid: &Arc<str>| {
-            self.index.places.get(uid).and_then(|p| self.fetch(p)).is_some_and(|(_, stored, object)| {
-                stored.facts.terminating && meta::finalizers(&object).iter().any(|f| f == FOREGROUND)
-            })
+            let Some(place) = self.index.places.get(uid) else { return false };
+            self.server.store().get(&place.0, &place.1).is_some_and(|owner| owner.facts.terminating)
+                && self
+                    .fetch(place)
+                    .is_some_and(|(_, _, o)| meta::finalizers(&o).iter().any(|f| f == FOREGROUND))
         };
         let solid: Vec<&Arc<str>> = owners.iter().filter(|u| lives(u) && !waits(u)).collect();
         if solid.len() == owners.len() {

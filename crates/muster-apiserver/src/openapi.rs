@@ -119,7 +119,13 @@ fn name_types(schema: &mut Value, schemas: &mut Map<String, Value>, root: bool) 
             };
             // What is said of the field stays with the field; what is said of the type goes with the type.
             let mut field = Map::new();
-            for key in ["default", "description", "x-kubernetes-patch-strategy", "x-kubernetes-patch-merge-key", "nullable"] {
+            for key in [
+                "default",
+                "description",
+                "x-kubernetes-patch-strategy",
+                "x-kubernetes-patch-merge-key",
+                "nullable",
+            ] {
                 if let Some(value) = map.remove(key) {
                     field.insert(key.into(), value);
                 }

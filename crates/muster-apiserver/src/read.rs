@@ -46,11 +46,11 @@ impl Filter {
         if self.namespace.as_deref().is_some_and(|ns| ns != &*object.key.namespace) {
             return false;
         }
-        self.labels.matches(&object.facts.labels)
+        self.labels.matches(|label| object.facts.label(label))
             && self.fields.matches(|field| match field {
                 "metadata.name" => Some(&object.key.name),
                 "metadata.namespace" => Some(&object.key.namespace),
-                _ => object.facts.fields.iter().find(|(f, _)| &**f == field).map(|(_, v)| &**v),
+                _ => object.facts.field(field),
             })
     }
 }

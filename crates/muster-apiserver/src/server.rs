@@ -345,14 +345,32 @@ fn established(crd: &Value) -> bool {
 
 /// The stored form of an object: stamped with its revision, without `apiVersion` and `kind`.
 fn draft(served: &Served, object: &Value, revision: Revision) -> Draft {
-    let mut at_rest = object.clone();
-    meta::edit(&mut at_rest).insert("resourceVersion".into(), revision.to_string().into());
-    if let Some(map) = at_rest.as_object_mut() {
-        map.remove("apiVersion");
-        map.remove("kind");
+    // Written member by member: on the hot path of every write, a copy of the object would cost more than its text.
+    let mut text = Vec::with_capacity(4 << 10);
+    text.extend_from_slice(b"{\"metadata\":{\"resourceVersion\":\"");
+    text.extend_from_slice(revision.to_string().as_bytes());
+    text.push(b'"');
+    let metadata = object.get("metadata").and_then(Value::as_object);
+    write_members(&mut text, metadata.into_iter().flatten().filter(|(k, _)| *k != "resourceVersion"));
+    text.push(b'}');
+    let members = object.as_object().into_iter().flatten();
+    write_members(
+        &mut text,
+        members.filter(|(k, _)| !matches!(k.as_str(), "apiVersion" | "kind" | "metadata")),
+    );
+    text.push(b'}');
+    let text = String::from_utf8(text).expect("serde_json writes UTF-8");
+    Draft { text, facts: facts(served, object) }
+}
+
+/// Adds `,"name":value` for each member.
+fn write_members<'a>(text: &mut Vec<u8>, members: impl Iterator<Item = (&'a String, &'a Value)>) {
+    for (name, value) in members {
+        text.push(b',');
+        serde_json::to_writer(&mut *text, name).expect("a string can be written to memory");
+        text.push(b':');
+        serde_json::to_writer(&mut *text, value).expect("a JSON value can be written to memory");
     }
-    let facts = facts(served, &at_rest);
-    Draft { text: at_rest.to_string(), facts }
 }
 
 fn facts(served: &Served, object: &Value) -> Facts {
@@ -364,7 +382,7 @@ fn facts(served: &Served, object: &Value) -> Facts {
             .and_then(Value::as_object)
             .into_iter()
             .flatten()
-            .map(|(k, v)| (k.clone(), v.as_str().unwrap_or_default().to_string()))
+            .map(|(k, v)| (k.clone().into(), v.as_str().unwrap_or_default().into()))
             .collect(),
         fields: strategy::selectable(served, object),
         owners: metadata

@@ -198,7 +198,9 @@ impl ApiServer {
             (Some(name), Some(sub)) => self.on_subresource(&cx, name, sub, method, body).await,
         };
         let Source::Custom(custom) = &served.source else { return outcome };
-        let Some(text) = custom.version(&served.version).and_then(|v| v.deprecation.clone()) else { return outcome };
+        let Some(text) = custom.version(&served.version).and_then(|v| v.deprecation.clone()) else {
+            return outcome;
+        };
         // Whether it went well or not, the client learns that this version is on its way out.
         match outcome {
             Ok(reply) => Ok(reply.warn(vec![text])),

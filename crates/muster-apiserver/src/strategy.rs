@@ -8,9 +8,10 @@ use crate::meta;
 use crate::query::FieldValidation;
 use crate::registry::{Served, Source};
 use crate::status::ApiError;
+use crate::store::Pairs;
 use k8s_schema::FieldError;
 use serde_json::Value;
-use std::sync::Arc;
+use std::borrow::Cow;
 
 /// Which part of an object a write may change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -301,14 +302,16 @@ fn immutable_meta(new: &Value, old: &Value) -> Vec<FieldError> {
         .collect()
 }
 
-/// Values of the kind's selectable fields, for the store.
-pub fn selectable(served: &Served, object: &Value) -> Vec<(Arc<str>, Box<str>)> {
+/// Values of the kind's selectable fields, for the store; a selector takes an absent one for empty.
+pub fn selectable(served: &Served, object: &Value) -> Pairs {
+    let set = |(name, value): (Cow<'static, str>, String)| (!value.is_empty()).then(|| (name, value.into()));
     match &served.source {
         Source::Builtin(kind) => kind
             .field_labels
             .iter()
             .filter(|l| !l.starts_with("metadata."))
-            .filter_map(|l| Some(((*l).into(), k8s_builtin::field_value(kind, object, l)?.into())))
+            .filter_map(|l| Some((Cow::Borrowed(*l), k8s_builtin::field_value(kind, object, l)?)))
+            .filter_map(set)
             .collect(),
         Source::Custom(custom) => custom
             .version(&served.version)
@@ -320,8 +323,9 @@ pub fn selectable(served: &Served, object: &Value) -> Vec<(Arc<str>, Box<str>)> 
                     Some(Value::Null) | None => String::new(),
                     Some(other) => other.to_string(),
                 };
-                (path.as_str().into(), text.into())
+                (Cow::Owned(path.clone()), text)
             })
+            .filter_map(set)
             .collect(),
     }
 }

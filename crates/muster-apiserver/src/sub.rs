@@ -13,7 +13,6 @@ use crate::store::{Key, Stored};
 use crate::strategy::Part;
 use crate::write::{Context, Proposal, parse_body};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
 
 /// Where replicas and selector of a scalable kind are.
 struct ScaleView {
@@ -243,14 +242,13 @@ impl ApiServer {
     fn spend_budget(&self, pod: &Value, stored: &Stored, dry_run: bool) -> Result<(), ApiError> {
         let table = "poddisruptionbudgets.policy";
         let namespace = &*stored.key.namespace;
-        let labels: BTreeMap<String, String> = stored.facts.labels.clone();
         let budgets: Vec<Value> = self
             .all_in(table, Some(namespace))
             .into_iter()
             .filter(|b| {
-                b["spec"]
-                    .get("selector")
-                    .is_some_and(|s| Labels::from_object(s).is_ok_and(|s| s.matches(&labels)))
+                b["spec"].get("selector").is_some_and(|s| {
+                    Labels::from_object(s).is_ok_and(|s| s.matches(|l| stored.facts.label(l)))
+                })
             })
             .collect();
         let Some(mut budget) = budgets.first().cloned() else { return Ok(()) };

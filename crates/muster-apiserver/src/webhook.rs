@@ -163,13 +163,8 @@ fn rules_match(webhook: &Value, review: &Review) -> bool {
 }
 
 fn selects(selector: &Value, labels: Option<&Value>) -> bool {
-    let map = labels
-        .and_then(Value::as_object)
-        .into_iter()
-        .flatten()
-        .map(|(k, v)| (k.clone(), v.as_str().unwrap_or_default().to_string()))
-        .collect();
-    Labels::from_object(selector).is_ok_and(|s| s.matches(&map))
+    let value = |label: &str| labels.and_then(|l| l.get(label)).and_then(Value::as_str);
+    Labels::from_object(selector).is_ok_and(|s| s.matches(value))
 }
 
 impl ApiServer {

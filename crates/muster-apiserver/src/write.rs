@@ -640,13 +640,21 @@ impl ApiServer {
         review.warnings = warnings;
         self.mutate(&mut review, &mut object).await?;
         let home = self.home(served);
-        let mut old = live.clone();
-        if matches!(served.source, Source::Builtin(_)) {
-            object = self.convert(object, served, &served.storage_api_version).await?;
-            old = self.parse_stored(stored, served)?;
-        }
-        strategy::prepare_update(&home, &mut object, &old, part);
-        let errors = strategy::validate_update(&home, &object, &old, part);
+        // As it is stored: the live object itself, unless the request speaks another version.
+        let before = if served.api_version() == served.storage_api_version {
+            std::borrow::Cow::Borrowed(live)
+        } else {
+            std::borrow::Cow::Owned(self.parse_stored(stored, served)?)
+        };
+        let old = match served.source {
+            Source::Builtin(_) => {
+                object = self.convert(object, served, &served.storage_api_version).await?;
+                &*before
+            }
+            Source::Custom(_) => live,
+        };
+        strategy::prepare_update(&home, &mut object, old, part);
+        let errors = strategy::validate_update(&home, &object, old, part);
         if !errors.is_empty() {
             return Err(ApiServer::invalid(served, &object, &errors));
         }
@@ -657,7 +665,6 @@ impl ApiServer {
             return Ok(Some(Written { object, created: false, warnings }));
         }
         let mut at_rest = self.convert(object, served, &served.storage_api_version).await?;
-        let before = self.parse_stored(stored, served)?;
         apply::keep_times(&before, &mut at_rest);
         if unchanged(&at_rest, &before) {
             // Nothing to write: no new version, no event.
@@ -759,15 +766,17 @@ fn keep_system_fields(object: &mut Value, live: &Value) {
     }
 }
 
+/// Whether two states differ in nothing but the resourceVersion.
 fn unchanged(new: &Value, old: &Value) -> bool {
-    let strip = |v: &Value| -> Map<String, Value> {
-        let mut map = v.as_object().cloned().unwrap_or_default();
-        if let Some(metadata) = map.get_mut("metadata").and_then(Value::as_object_mut) {
-            metadata.remove("resourceVersion");
-        }
-        map
+    let members = |v: &'_ Value| v.as_object().map_or(0, Map::len);
+    let metadata = |v: &Value| -> Vec<(String, Value)> {
+        let all = v.get("metadata").and_then(Value::as_object).into_iter().flatten();
+        all.filter(|(k, _)| *k != "resourceVersion").map(|(k, v)| (k.clone(), v.clone())).collect()
     };
-    strip(new) == strip(old)
+    let same = |(k, v): (&String, &Value)| k == "metadata" || old.get(k) == Some(v);
+    members(new) == members(old)
+        && new.as_object().into_iter().flatten().all(same)
+        && metadata(new) == metadata(old)
 }
 
 fn apply_error(error: ApplyError) -> ApiError {

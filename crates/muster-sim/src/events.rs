@@ -1,14 +1,15 @@
 //! Events, as `kubectl describe` shows them.
 //!
-//! In: what happened to which object. Out: core/v1 Events; the same thing again raises the count of the first.
-//! Must stay true: recording never waits and never fails; when very much happens at once, events are left out, because
-//! they are for people and nobody reads ten thousand.
+//! In: what happened to which object. Out: core/v1 Events; the same thing again raises the count of the first, and many
+//! alike about one object become one "(combined from similar events)", as with Kubernetes' own recorder.
+//! Must stay true: recording never waits and never fails; when very much happens at once, events are left out (the
+//! chatty ones first), because they are for people and nobody reads ten thousand.
 
 use std::collections::HashMap;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::api::{Api, Patch};
@@ -22,6 +23,11 @@ const EVENTS: Resource = Resource { group: "", version: "v1", kind: "Event", plu
 const BURST: f64 = 1000.0;
 const PER_SECOND: f64 = 50.0;
 const REMEMBERED: usize = 2048;
+/// So many events of one reason about one object are written with their own messages; the rest share one.
+const MOST_ALIKE: u32 = 10;
+const COMBINED: &str = "(combined from similar events): ";
+/// What every start of every container brings.
+const CHATTER: [&str; 4] = ["Pulled", "Created", "Started", "Killing"];
 
 #[derive(Clone)]
 pub struct Events {
@@ -104,29 +110,81 @@ impl Events {
     }
 }
 
+/// Decides what becomes of each record.
+struct Desk {
+    /// Events that were written, by object, reason and message.
+    known: HashMap<(String, &'static str, String), (Key, u32)>,
+    /// How many different messages an object has had for a reason.
+    alike: HashMap<(String, &'static str), u32>,
+    tokens: f64,
+    filled: Instant,
+}
+
+impl Desk {
+    fn new(now: Instant) -> Self {
+        Desk { known: HashMap::new(), alike: HashMap::new(), tokens: BURST, filled: now }
+    }
+
+    /// Whether there is room for this record now.
+    fn has_room(&mut self, record: &Record, now: Instant) -> bool {
+        let passed = now.saturating_duration_since(self.filled);
+        self.filled = now;
+        self.tokens = (self.tokens + passed.as_secs_f64() * PER_SECOND).min(BURST);
+        // What says little must leave room for what says more.
+        let least = if record.warning {
+            1.0
+        } else if CHATTER.contains(&record.reason) {
+            BURST / 2.0
+        } else {
+            BURST / 4.0
+        };
+        let room = self.tokens >= least;
+        if room {
+            self.tokens -= 1.0;
+        }
+        room
+    }
+
+    /// The message to write: the record's own, or that of the many alike.
+    fn message(&mut self, record: &Record) -> String {
+        let own = (record.uid.clone(), record.reason, record.message.clone());
+        if self.known.contains_key(&own) {
+            return own.2;
+        }
+        if self.alike.len() >= REMEMBERED {
+            self.alike.clear();
+        }
+        let n = self.alike.entry((own.0, own.1)).or_insert(0);
+        *n = n.saturating_add(1);
+        if *n > MOST_ALIKE { COMBINED.to_owned() + &record.message } else { own.2 }
+    }
+
+    /// Under what an event is remembered: all that are combined share one.
+    fn id(record: &Record, message: &str) -> (String, &'static str, String) {
+        let shown = if message.starts_with(COMBINED) { COMBINED } else { message };
+        (record.uid.clone(), record.reason, shown.to_owned())
+    }
+}
+
 async fn write(api: Api, clock: Clock, mut records: mpsc::Receiver<Record>, cancel: CancellationToken) {
-    let mut known: HashMap<(String, &'static str, String), (Key, u32)> = HashMap::new();
-    let mut tokens = BURST;
-    let mut filled = tokio::time::Instant::now();
+    let mut desk = Desk::new(Instant::now());
     let mut serial = 0_u64;
     while let Some(Some(record)) = cancel.run_until_cancelled(records.recv()).await {
-        let passed: Duration = filled.elapsed();
-        filled = tokio::time::Instant::now();
-        tokens = (tokens + passed.as_secs_f64() * PER_SECOND).min(BURST);
-        if tokens < 1.0 {
+        if !desk.has_room(&record, Instant::now()) {
             continue;
         }
-        tokens -= 1.0;
+        let api = api.named(program(record.component));
         let now = stamp(clock.now());
-        let id = (record.uid.clone(), record.reason, record.message.clone());
-        if let Some((key, count)) = known.get_mut(&id) {
+        let message = desk.message(&record);
+        let id = Desk::id(&record, &message);
+        if let Some((key, count)) = desk.known.get_mut(&id) {
             *count += 1;
             let path = EVENTS.path(&key.namespace, &key.name, "");
-            let patch = json!({"count": *count, "lastTimestamp": now});
+            let patch = json!({"count": *count, "lastTimestamp": now, "message": message});
             if api.patch_path(&path, Patch::Merge, &patch).await.is_ok() {
                 continue;
             }
-            known.remove(&id);
+            desk.known.remove(&id);
         }
         serial += 1;
         let clock_part = clock.now().as_nanosecond().unsigned_abs();
@@ -144,7 +202,7 @@ async fn write(api: Api, clock: Clock, mut records: mpsc::Receiver<Record>, canc
             "involvedObject": record.involved,
             "type": if record.warning { "Warning" } else { "Normal" },
             "reason": record.reason,
-            "message": record.message,
+            "message": message,
             "firstTimestamp": now,
             "lastTimestamp": now,
             "count": 1,
@@ -156,9 +214,62 @@ async fn write(api: Api, clock: Clock, mut records: mpsc::Receiver<Record>, canc
             tracing::debug!(%error, "an event was not written");
             continue;
         }
-        if known.len() >= REMEMBERED {
-            known.clear();
+        if desk.known.len() >= REMEMBERED {
+            desk.known.clear();
         }
-        known.insert(id, (Key::new(record.namespace, name), 1));
+        desk.known.insert(id, (Key::new(record.namespace, name), 1));
+    }
+}
+
+/// The program that a component is part of.
+fn program(component: &str) -> &'static str {
+    match component {
+        "kubelet" => "kubelet",
+        "default-scheduler" => "kube-scheduler",
+        _ => "kube-controller-manager",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(uid: &str, reason: &'static str, message: &str) -> Record {
+        Record {
+            component: "x",
+            host: String::new(),
+            warning: false,
+            reason,
+            message: message.into(),
+            involved: Value::Null,
+            namespace: String::new(),
+            name: String::new(),
+            uid: uid.into(),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_alike_are_combined() {
+        let mut desk = Desk::new(Instant::now());
+        let mut ids = std::collections::BTreeSet::new();
+        for i in 0..50 {
+            let record = record("rs", "SuccessfulCreate", &format!("Created pod: {i}"));
+            let message = desk.message(&record);
+            assert_eq!(message.starts_with(COMBINED), i >= 10, "{message}");
+            ids.insert(Desk::id(&record, &message));
+        }
+        assert_eq!(ids.len(), 11);
+        assert_eq!(desk.message(&record("other", "SuccessfulCreate", "Created pod: 1")), "Created pod: 1");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_says_more_has_room_longer() {
+        let mut desk = Desk::new(Instant::now());
+        let mut count = |reason, warning| {
+            let record = Record { warning, ..record("p", reason, "m") };
+            (0..5000).take_while(|_| desk.has_room(&record, Instant::now())).count()
+        };
+        let written = [count("Pulled", false), count("Scheduled", false), count("FailedScheduling", true)];
+        assert_eq!(written, [501, 250, 249]);
     }
 }

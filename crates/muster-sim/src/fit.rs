@@ -116,9 +116,10 @@ pub fn short_of(asked: &Amounts, allocatable: &Amounts, used: &Amounts) -> Vec<(
 
 /// Whether nothing is short.
 pub fn enough(asked: &Amounts, allocatable: &Amounts, used: &Amounts) -> bool {
-    asked.0.iter().all(|(name, want)| {
-        *want <= 0 || *want <= allocatable.get(name).saturating_sub(used.get(name))
-    })
+    asked
+        .0
+        .iter()
+        .all(|(name, want)| *want <= 0 || *want <= allocatable.get(name).saturating_sub(used.get(name)))
 }
 
 /// Node selector and required node affinity.

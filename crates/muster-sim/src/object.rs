@@ -99,7 +99,9 @@ pub struct Meta {
     pub generation: i64,
     pub labels: Strings,
     pub annotations: Strings,
+    #[serde(deserialize_with = "tight")]
     pub owner_references: Vec<OwnerRef>,
+    #[serde(deserialize_with = "tight")]
     pub finalizers: Vec<String>,
     pub creation_timestamp: Option<Timestamp>,
     pub deletion_timestamp: Option<Timestamp>,
@@ -285,6 +287,18 @@ pub fn quantities<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Strings, 
     Ok(raw.unwrap_or_default().into_iter().map(|(name, value)| (name, text(value))).collect())
 }
 
+/// A list without spare room: a decoder grows a list to four or eight places for one element, and ten thousand pods
+/// have many lists of one element.
+pub fn tight<'de, D, T>(from: D) -> Result<Vec<T>, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    let mut list: Vec<T> = Deserialize::deserialize(from)?;
+    list.shrink_to_fit();
+    Ok(list)
+}
+
 /// Declares a slim kind: where it lives, and how its metadata is reached.
 macro_rules! kinds {
     ($($type:ident = $group:literal $version:literal $kind:literal $plural:literal;)*) => {$(
@@ -325,10 +339,13 @@ pub struct PodSpec {
     pub active_deadline_seconds: Option<i64>,
     pub node_selector: Strings,
     pub affinity: Affinity,
+    #[serde(deserialize_with = "tight")]
     pub tolerations: Vec<Toleration>,
     pub scheduling_gates: Vec<Named>,
     pub readiness_gates: Vec<ReadinessGate>,
+    #[serde(deserialize_with = "tight")]
     pub containers: Vec<Container>,
+    #[serde(deserialize_with = "tight")]
     pub init_containers: Vec<Container>,
     #[serde(deserialize_with = "quantities")]
     pub overhead: Strings,
@@ -400,10 +417,13 @@ pub struct Taint {
 pub struct Container {
     pub name: String,
     pub image: String,
+    #[serde(deserialize_with = "tight")]
     pub command: Vec<String>,
+    #[serde(deserialize_with = "tight")]
     pub args: Vec<String>,
     pub restart_policy: String,
     pub resources: Resources,
+    #[serde(deserialize_with = "tight")]
     pub ports: Vec<Port>,
 }
 
@@ -433,8 +453,11 @@ pub struct PodStatus {
     #[serde(rename = "podIP")]
     pub pod_ip: String,
     pub start_time: Option<Timestamp>,
+    #[serde(deserialize_with = "tight")]
     pub conditions: Vec<Condition>,
+    #[serde(deserialize_with = "tight")]
     pub container_statuses: Vec<ContainerStatus>,
+    #[serde(deserialize_with = "tight")]
     pub init_container_statuses: Vec<ContainerStatus>,
 }
 
@@ -446,6 +469,7 @@ pub struct ContainerStatus {
     pub restart_count: u32,
     pub state: ContainerState,
     pub last_state: ContainerState,
+    #[serde(deserialize_with = "tight")]
     pub allocated_resources_status: Vec<DeviceStatus>,
 }
 
@@ -536,6 +560,7 @@ pub struct Node {
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeSpec {
     pub unschedulable: bool,
+    #[serde(deserialize_with = "tight")]
     pub taints: Vec<Taint>,
     #[serde(rename = "podCIDR")]
     pub pod_cidr: String,
@@ -548,7 +573,9 @@ pub struct NodeStatus {
     pub capacity: Strings,
     #[serde(deserialize_with = "quantities")]
     pub allocatable: Strings,
+    #[serde(deserialize_with = "tight")]
     pub conditions: Vec<Condition>,
+    #[serde(deserialize_with = "tight")]
     pub addresses: Vec<Address>,
     pub node_info: NodeInfo,
 }

@@ -9,7 +9,7 @@ mod memory;
 
 pub use memory::Memory;
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// Revision of the store; an object's `resourceVersion` is the revision of its last write.
@@ -34,19 +34,38 @@ impl Key {
     }
 }
 
+/// Names and values, few of them and many times over: a sorted slice takes a fraction of a map's memory.
+pub type Pairs = Box<[(Cow<'static, str>, Box<str>)]>;
+
 /// What the server must know of an object without reading its text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
     /// `metadata.uid`.
     pub uid: Arc<str>,
     /// `metadata.labels`, for selectors.
-    pub labels: BTreeMap<String, String>,
-    /// Values of the kind's selectable fields.
-    pub fields: Vec<(Arc<str>, Box<str>)>,
+    pub labels: Pairs,
+    /// Values of the kind's selectable fields; one that is empty is left out.
+    pub fields: Pairs,
     /// Uids of `metadata.ownerReferences`.
     pub owners: Vec<Arc<str>>,
     /// Whether `metadata.deletionTimestamp` is set.
     pub terminating: bool,
+}
+
+impl Facts {
+    /// A label's value.
+    pub fn label(&self, name: &str) -> Option<&str> {
+        look_up(&self.labels, name)
+    }
+
+    /// A selectable field's value.
+    pub fn field(&self, name: &str) -> Option<&str> {
+        look_up(&self.fields, name)
+    }
+}
+
+fn look_up<'a>(pairs: &'a Pairs, name: &str) -> Option<&'a str> {
+    pairs.iter().find(|(n, _)| n == name).map(|(_, v)| &**v)
 }
 
 /// An object at rest: its text without `apiVersion` and `kind`, which the reader's version decides.

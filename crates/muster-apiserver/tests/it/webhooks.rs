@@ -24,16 +24,18 @@ async fn serve(answer: fn(&str, Value) -> Value) -> Hooks {
     ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let issuer = CertifiedIssuer::self_signed(ca, KeyPair::generate().unwrap()).unwrap();
     let key = KeyPair::generate().unwrap();
-    let leaf = CertificateParams::new(vec!["127.0.0.1".to_string()]).unwrap().signed_by(&key, &issuer).unwrap();
-    let config = rustls::ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(
-            vec![CertificateDer::from(leaf.der().to_vec())],
-            PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der())),
-        )
-        .unwrap();
+    let leaf =
+        CertificateParams::new(vec!["127.0.0.1".to_string()]).unwrap().signed_by(&key, &issuer).unwrap();
+    let config =
+        rustls::ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(
+                vec![CertificateDer::from(leaf.der().to_vec())],
+                PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der())),
+            )
+            .unwrap();
     let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("https://{}", listener.local_addr().unwrap());
@@ -42,14 +44,17 @@ async fn serve(answer: fn(&str, Value) -> Value) -> Hooks {
             let acceptor = acceptor.clone();
             tokio::spawn(async move {
                 let Ok(stream) = acceptor.accept(stream).await else { return };
-                let service = hyper::service::service_fn(move |r: http::Request<hyper::body::Incoming>| async move {
-                    let path = r.uri().path().to_string();
-                    let body = r.into_body().collect().await.unwrap().to_bytes();
-                    let review: Value = serde_json::from_slice(&body).unwrap();
-                    let answer = answer(&path, review).to_string();
-                    Ok::<_, Infallible>(http::Response::new(Full::new(Bytes::from(answer))))
-                });
-                let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+                let service =
+                    hyper::service::service_fn(move |r: http::Request<hyper::body::Incoming>| async move {
+                        let path = r.uri().path().to_string();
+                        let body = r.into_body().collect().await.unwrap().to_bytes();
+                        let review: Value = serde_json::from_slice(&body).unwrap();
+                        let answer = answer(&path, review).to_string();
+                        Ok::<_, Infallible>(http::Response::new(Full::new(Bytes::from(answer))))
+                    });
+                let _ = hyper::server::conn::http1::Builder::new()
+                    .serve_connection(TokioIo::new(stream), service)
+                    .await;
             });
         }
     });
@@ -132,7 +137,9 @@ async fn the_failure_policy_decides_when_a_webhook_is_broken() {
         assert_eq!(got, code, "{policy}: {answer}");
     }
     // Nobody listens there, and a service cannot be reached: both are failures that name the webhook.
-    for client in [json!({"url": "https://127.0.0.1:1/x"}), json!({"service": {"namespace": "x", "name": "y"}})] {
+    for client in
+        [json!({"url": "https://127.0.0.1:1/x"}), json!({"service": {"namespace": "x", "name": "y"}})]
+    {
         let api = Api::new();
         let hooks = Hooks { url: String::new(), ca_bundle: String::new() };
         let config =

@@ -302,6 +302,7 @@ impl Fleet {
             for (name, text) in &group.resources {
                 check_quantity(file, &field(&format!("resources.{name}")), text)?;
             }
+            check_names(file, i, group)?;
             if group.numa_zones > 64 {
                 return refuse(
                     field("numaZones"),
@@ -334,8 +335,9 @@ impl Fleet {
             }
         }
         if self.n_nodes() > MAX_NODES {
+            let most = self.groups.iter().enumerate().max_by_key(|(_, g)| g.count).map_or(0, |(i, _)| i);
             return refuse(
-                "count".into(),
+                format!("groups[{most}].count"),
                 format!("{} nodes are too many", self.n_nodes()),
                 format!("ask for at most {MAX_NODES} in all"),
             );
@@ -379,6 +381,60 @@ fn checked_group(file: &str, i: usize, group: GroupFile, default_gpus: u32) -> R
         price_per_hour: group.price_per_hour,
         spot: group.spot,
     })
+}
+
+/// What becomes a label, a resource name or a taint must be one, or the API server would refuse every node.
+fn check_names(file: &str, i: usize, group: &Group) -> Result<(), FleetError> {
+    const NAME: &str = "write letters, digits, dashes, dots and underscores, at most 63, after a domain and a slash if you like, such as example.com/team";
+    const VALUE: &str = "write at most 63 letters, digits, dashes, dots and underscores, beginning and ending with a letter or digit";
+    let topology = &group.topology;
+    let resources = group.resources.keys().map(|name| (format!("resources.{name}"), name));
+    let annotations = group.annotations.keys().map(|name| (format!("annotations.{name}"), name));
+    let keys = [("topology.blockLabel", &topology.block_label), ("topology.rackLabel", &topology.rack_label)];
+    let names = [("gpu.resource", &group.shape.gpu.resource)]
+        .into_iter()
+        .chain(keys.into_iter().filter(|(_, label)| !label.is_empty()))
+        .map(|(field, name)| (field.to_owned(), name))
+        .chain(resources)
+        .chain(annotations)
+        .chain(group.labels.keys().map(|name| (format!("labels.{name}"), name)))
+        .chain(group.taints.iter().enumerate().map(|(j, t)| (format!("taints[{j}]"), &t.key)));
+    let values = [("gpu.product", &group.shape.gpu.product), ("topology.region", &topology.region)]
+        .into_iter()
+        .chain(topology.zone.as_ref().map(|zone| ("topology.zone", zone)))
+        .map(|(field, value)| (field.to_owned(), value))
+        .chain(group.labels.iter().map(|(name, value)| (format!("labels.{name}"), value)))
+        .chain(group.taints.iter().enumerate().map(|(j, t)| (format!("taints[{j}]"), &t.value)));
+    let bad_name = names.filter(|(_, name)| !is_qualified_name(name)).map(|(f, n)| (f, n, "name", NAME));
+    let bad_value = values.filter(|(_, v)| !is_label_value(v)).map(|(f, v)| (f, v, "label value", VALUE));
+    match bad_name.chain(bad_value).next() {
+        None => Ok(()),
+        Some((field, text, what, fix)) => Err(FleetError::Field {
+            file: file.to_owned(),
+            field: format!("groups[{i}].{field}"),
+            problem: format!("{text:?} is not a {what}"),
+            fix: fix.into(),
+        }),
+    }
+}
+
+/// `name` or `domain/name`.
+fn is_qualified_name(text: &str) -> bool {
+    let (domain, name) = match text.split_once('/') {
+        Some((domain, name)) => (Some(domain), name),
+        None => (None, text),
+    };
+    let is_domain = |domain: &str| domain.len() <= 253 && domain.split('.').all(is_dns_label);
+    domain.is_none_or(is_domain) && !name.is_empty() && is_label_value(name)
+}
+
+fn is_label_value(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    let ends = |b: Option<&u8>| b.is_none_or(u8::is_ascii_alphanumeric);
+    bytes.len() <= 63
+        && ends(bytes.first())
+        && ends(bytes.last())
+        && bytes.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
 }
 
 fn check_quantity(file: &str, field: &str, text: &str) -> Result<(), FleetError> {
@@ -453,6 +509,18 @@ mod tests {
         );
         check_error("groups: [{count: 1, gpu: {model: x}}]", &["model", "product"]);
         check_error(": : :", &[]);
+        check_error(
+            "groups: [{count: 1, name: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa}]",
+            &["groups[0].name", "at most 50"],
+        );
+        check_error("groups: [{count: 1, name: größe}]", &["groups[0].name", "größe"]);
+        check_error("groups: [{count: 1, labels: {a b: c}}]", &["groups[0].labels.a b", "not a name"]);
+        check_error("groups: [{count: 1, labels: {a: ünï}}]", &["groups[0].labels.a", "ünï"]);
+        check_error("groups: [{count: 1, gpu: {product: H 100}}]", &["groups[0].gpu.product", "H 100"]);
+        check_error("groups: [{count: 1, gpu: {resource: ''}}]", &["groups[0].gpu.resource"]);
+        check_error("groups: [{count: 1, resources: {Bad_/x: 1}}]", &["groups[0].resources.Bad_/x"]);
+        check_error("groups: [{count: 1, taints: ['a b:NoSchedule']}]", &["groups[0].taints[0]"]);
+        check_error("groups: [{count: 1, topology: {zone: '-'}}]", &["groups[0].topology.zone"]);
     }
 
     #[test]

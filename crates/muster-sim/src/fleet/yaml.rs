@@ -7,7 +7,8 @@ use serde_saphyr::{Error, RenderOptions, SnippetMode};
 
 use super::{FleetError, Place};
 
-const EXAMPLE: &str = "write a list of node groups, each with a count, like `groups: [{name: h100, count: 4, gpus: 8}]`";
+const EXAMPLE: &str =
+    "write a list of node groups, each with a count, like `groups: [{name: h100, count: 4, gpus: 8}]`";
 /// What is shown of a message that quotes the file at length.
 const LONGEST: usize = 300;
 
@@ -30,16 +31,36 @@ pub fn explain(file: &str, text: &str, error: &Error) -> FleetError {
     let line = location.map(|l| l.line()).or(line);
     let column = location.map_or(0, |l| l.column());
     let field = line.and_then(|line| field_before(text, line, column));
-    let fix = if problem.contains("unknown field") {
-        "take it out, or correct its name"
-    } else if problem.contains("missing field") {
-        "`groups` and each group's `count` are required"
-    } else if field.as_deref() == Some("groups") || field.is_none() {
-        EXAMPLE
-    } else {
-        "write a value of that kind"
-    };
+    let (problem, fix) = reword(&problem, field.as_deref());
     yaml(Place { line, field }, problem, fix)
+}
+
+/// The parser's words in those of the file's author, and what to do.
+fn reword(problem: &str, field: Option<&str>) -> (String, &'static str) {
+    let same = || problem.to_owned();
+    match problem {
+        "invalid u64" | "invalid u32" | "invalid usize" => {
+            ("this is not a number from 0 up, or too large a one".into(), "write a number such as 8")
+        }
+        "invalid boolean" => ("this is neither true nor false".into(), "write true or false"),
+        "expected mapping start" if field.is_some() => {
+            ("this is not a mapping".into(), "write `key: value` pairs, like `{team: research}`")
+        }
+        "expected mapping start" => ("this is not a mapping".into(), EXAMPLE),
+        "expected sequence start" if field != Some("groups") => {
+            ("this is not a list".into(), "write a list, like `[a, b]`")
+        }
+        "expected sequence start" => ("this is not a list".into(), EXAMPLE),
+        _ if problem.starts_with("unknown field") => (same(), "take it out, or correct its name"),
+        _ if problem.starts_with("missing field") => {
+            (same(), "`groups` and each group's `count` are required")
+        }
+        _ if problem.starts_with("duplicate mapping key") => {
+            let key = problem.split([':', ',']).nth(1).unwrap_or_default().trim();
+            (format!("`{key}` is there twice"), "keep one of them")
+        }
+        _ => (format!("this is not YAML: {problem}"), EXAMPLE),
+    }
 }
 
 /// The message without the place that the parser puts at its end, and the line of that place.
@@ -71,32 +92,54 @@ mod tests {
     #[track_caller]
     fn check(text: &str, expected: &str) {
         let error = Fleet::parse("f.yaml", text, 0).expect_err("this must be refused").to_string();
-        println!("{error}"); let _ = expected;
+        let error = error.replace(super::EXAMPLE, "EXAMPLE");
+        assert_eq!(error, format!("f.yaml: {expected}"));
     }
 
     #[test]
     fn one_sentence_with_line_field_and_fix() {
-        check("groups: [{count: 1, gpuz: 8}]", "?");
-        check("", "?");
-        check("# only words\n\n", "?");
-        check("nodes: 4", "?");
-        check("groups:\n- name: a\n", "?");
-        check("groups:\n- name: a\n  count: many\n", "?");
-        check("groups:\n- count: 1\n  gpus: eight\n", "?");
-        check("groups:\n- count: -1\n", "?");
-        check("groups:\n- count: 1\n  gpus: 99999999999\n", "?");
-        check("groups: 4", "?");
-        check("groups: [1]", "?");
-        check("groups:\n- count: 1\n  labels: [a]\n", "?");
-        check("groups:\n- count: 1\n  count: 2\n", "?");
-        check("just words", "?");
-        check("groups:\n\t- count: 1", "?");
-        check("groups: [", "?");
-        check("groups:\n- count: 1\n  spot: perhaps\n", "?");
-        check("groups: [{count: 1, gpu: {model: x}}]", "?");
-        check("\u{0}\u{1}", "?");
-        check("groups: [{count: 1, ünï: 2}]", "?");
-        check("groups: null", "?");
-        check("{\"groups\": {}}", "?");
+        check("", "the file is empty; EXAMPLE");
+        check("# only words\n\n", "the file is empty; EXAMPLE");
+        check(
+            "nodes: 4",
+            "line 1: unknown field `nodes`, expected one of groups; take it out, or correct its name",
+        );
+        check(
+            "groups: [{count: 1, gpu: {model: x}}]",
+            "line 1: unknown field `model`, expected one of product, memory, resource; take it out, or correct its name",
+        );
+        let required = "line 2: missing field `count`; `groups` and each group's `count` are required";
+        check("groups:\n- name: a\n", required);
+        let number = "this is not a number from 0 up, or too large a one; write a number such as 8";
+        check("groups:\n- name: a\n  count: many\n", &format!("line 3: count: {number}"));
+        check("groups:\n- count: -1\n", &format!("line 2: count: {number}"));
+        check("groups:\n- count: 1\n  gpus: 99999999999\n", &format!("line 3: gpus: {number}"));
+        check("groups: 4", "line 1: groups: this is not a list; EXAMPLE");
+        check("groups: [1]", "line 1: this is not a mapping; EXAMPLE");
+        check(
+            "groups:\n- count: 1\n  labels: [a]\n",
+            "line 3: labels: this is not a mapping; write `key: value` pairs, like `{team: research}`",
+        );
+        check("groups:\n- count: 1\n  count: 2\n", "line 3: `count` is there twice; keep one of them");
+        check("just words", "line 1: this is not a mapping; EXAMPLE");
+        check("groups: [", "line 1: groups: this is not YAML: unclosed bracket '['; EXAMPLE");
+        check(
+            "groups:\n- count: 1\n  spot: perhaps\n",
+            "line 3: spot: this is neither true nor false; write true or false",
+        );
+    }
+
+    #[test]
+    fn hostile_files_get_one_short_line() {
+        for text in [
+            "\u{0}\u{1}",
+            "groups:\n\t- count: 1",
+            "groups: [{count: 1, ünï: 2}]",
+            &"[".repeat(5000),
+            &"a".repeat(100_000),
+        ] {
+            let error = Fleet::parse("f.yaml", text, 0).expect_err("this must be refused").to_string();
+            assert!(!error.contains('\n') && error.len() < 1000, "{error}");
+        }
     }
 }

@@ -232,7 +232,11 @@ mod tests {
         assert_eq!(patch["status"]["addresses"][0]["address"], "10.128.0.7");
         assert_eq!(patch["status"]["conditions"][3]["status"], "True");
         let full = applied(&bare, &patch);
-        assert_eq!(status_patch(&full, &shape, "v1", "x", now(), false), None, "a second look changes nothing");
+        assert_eq!(
+            status_patch(&full, &shape, "v1", "x", now(), false),
+            None,
+            "a second look changes nothing"
+        );
         let beat = status_patch(&full, &shape, "v1", "x", now(), true).unwrap();
         assert_eq!(beat["status"].as_object().unwrap().len(), 1, "a heartbeat is only conditions");
     }

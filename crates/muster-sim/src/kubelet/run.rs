@@ -329,8 +329,7 @@ impl Kubelet {
         let has_address = node.status.addresses.iter().any(|a| a.kind == "InternalIP");
         let address = if has_address { String::new() } else { self.lock().node_address() };
         let version = &self.cx.options.kubelet_version;
-        let status =
-            node_plan::status_patch(node, shape, version, &address, self.cx.clock.now(), heartbeat);
+        let status = node_plan::status_patch(node, shape, version, &address, self.cx.clock.now(), heartbeat);
         if let Some(patch) = metadata {
             self.cx.nodes.enter(self.cx.api.patch(key, "", Patch::Merge, &patch).await?);
         }

@@ -47,8 +47,10 @@ pub fn patch(pod: &Pod, life: &Life, host_ip: &str, unhealthy: &BTreeSet<String>
             status.insert("podIPs".into(), json!([{"ip": pod_ip}]));
         }
         let devices = &life.devices;
-        status
-            .insert("containerStatuses".into(), containers(pod, &pod.spec.containers, &life.mains, devices, unhealthy));
+        status.insert(
+            "containerStatuses".into(),
+            containers(pod, &pod.spec.containers, &life.mains, devices, unhealthy),
+        );
         if !life.inits.is_empty() {
             let inits = containers(pod, &pod.spec.init_containers, &life.inits, &[], unhealthy);
             status.insert("initContainerStatuses".into(), inits);

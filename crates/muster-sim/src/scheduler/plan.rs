@@ -64,8 +64,8 @@ pub fn plan(places: &mut [&mut Place], begin: &mut Begin, mut pods: Vec<Arc<Pod>
             continue;
         }
         let from = begin.get(&class).copied().unwrap_or(0);
-        let found = (from..places.len())
-            .find(|i| places.get(*i).is_some_and(|p| fits(p, &pod, &asked, &ports)));
+        let found =
+            (from..places.len()).find(|i| places.get(*i).is_some_and(|p| fits(p, &pod, &asked, &ports)));
         match found.and_then(|i| places.get_mut(i).map(|p| (i, p))) {
             Some((i, place)) => {
                 place.used.add(&asked);

@@ -68,7 +68,8 @@ fn crds_are_printed_as_documents_or_a_list() {
     assert_eq!(list["items"].as_array().unwrap(), &documents, "both formats say the same");
     let (_, all, _) = home.run(&["crds", "-o", "json"]);
     let all: Value = serde_json::from_str(&all).unwrap();
-    let groups: Vec<&str> = all["items"].as_array().unwrap().iter().filter_map(|c| c["spec"]["group"].as_str()).collect();
+    let groups: Vec<&str> =
+        all["items"].as_array().unwrap().iter().filter_map(|c| c["spec"]["group"].as_str()).collect();
     assert!(!groups.contains(&"scheduling.k8s.io"), "the gang API of Kubernetes is built in");
 }
 

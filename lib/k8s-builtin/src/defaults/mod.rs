@@ -35,7 +35,9 @@ pub fn default(kind: &Kind, object: &mut Value) {
     fill(types, kind.type_id, object);
     // The reference server keeps this number apart and writes it into every DaemonSet it encodes.
     if (kind.group, kind.kind) == ("apps", "DaemonSet")
-        && !at(object, "metadata.annotations").as_object().is_some_and(|a| a.contains_key(TEMPLATE_GENERATION))
+        && !at(object, "metadata.annotations")
+            .as_object()
+            .is_some_and(|a| a.contains_key(TEMPLATE_GENERATION))
     {
         set_template_generation(object, 0);
     }
