@@ -121,7 +121,7 @@ pub fn read(crd: &Value) -> Result<Custom, Vec<FieldError>> {
     match scope.as_str() {
         "Cluster" | "Namespaced" => {}
         "" => errors.push(FieldError::required("spec.scope", "")),
-        other => errors.push(FieldError::not_supported("spec.scope", other, &["Cluster", "Namespaced"])),
+        other => errors.push(FieldError::not_supported("spec.scope", other, ["Cluster", "Namespaced"])),
     }
     let listed = crate::meta::at(crd, "spec.versions").and_then(Value::as_array).cloned().unwrap_or_default();
     if listed.is_empty() {

@@ -86,7 +86,7 @@ impl DeleteOptions {
                 return invalid(k8s_schema::FieldError::not_supported(
                     "propagationPolicy",
                     other,
-                    &["Foreground", "Background", "Orphan", "nil"],
+                    ["Foreground", "Background", "Orphan", "nil"],
                 ));
             }
         };
@@ -128,6 +128,13 @@ fn answers_with_object(served: &Served) -> bool {
 /// `spec.finalizers` of a namespace.
 pub fn namespace_finalizers(object: &Value) -> Vec<String> {
     meta::strings(object["spec"].get("finalizers"))
+}
+
+/// Whether anything keeps an object that is to go: finalizers, a grace period, or a namespace's content.
+pub fn is_held(served: &Served, object: &Value) -> bool {
+    !meta::finalizers(object).is_empty()
+        || object["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0) > 0
+        || (served.is("", "namespaces") && !namespace_finalizers(object).is_empty())
 }
 
 impl ApiServer {
@@ -229,9 +236,7 @@ impl ApiServer {
                 self.hold_crd(&mut object);
             }
             self.mark(&home, &mut object, options);
-            let holds = !meta::finalizers(&object).is_empty()
-                || (home.is("", "namespaces") && !namespace_finalizers(&object).is_empty())
-                || object["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0) > 0;
+            let holds = is_held(&home, &object);
             if !holds && !home.is("", "pods") && !meta::terminating(&before) {
                 // Gone at once: it was never "being deleted", and its last state says so.
                 object = before.clone();

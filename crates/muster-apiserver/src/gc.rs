@@ -5,7 +5,7 @@
 //! index of owners is a function of the store; after a gap it is built anew.
 
 use crate::crd;
-use crate::delete::{DeleteOptions, FOREGROUND, ORPHAN, Propagation, namespace_finalizers};
+use crate::delete::{DeleteOptions, FOREGROUND, ORPHAN, Propagation, is_held, namespace_finalizers};
 use crate::meta;
 use crate::registry::Served;
 use crate::server::ApiServer;
@@ -221,7 +221,7 @@ impl Collector {
             if stored.facts.terminating {
                 return;
             }
-            let waited_for = owners.iter().any(|u| lives(u));
+            let waited_for = owners.iter().any(lives);
             let has_dependents = self.index.dependents.contains_key(&stored.facts.uid);
             let propagation = if waited_for && has_dependents {
                 Propagation::Foreground
@@ -363,9 +363,7 @@ impl Collector {
 
     /// Writes the object, or erases it when nothing holds it any more. False when it moved meanwhile.
     fn store_or_erase(&self, served: &Arc<Served>, place: &Place, stored: &Stored, object: &Value) -> bool {
-        let held = !meta::finalizers(object).is_empty()
-            || object["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0) > 0
-            || (served.is("", "namespaces") && !namespace_finalizers(object).is_empty());
+        let held = is_held(served, object);
         let result = if held {
             self.server.commit(served, &place.1, Expect::At(stored.revision), object).map(|_| ())
         } else {

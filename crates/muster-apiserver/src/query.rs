@@ -100,7 +100,7 @@ impl Query {
                 "dryRun" => {
                     if v != "All" {
                         let error =
-                            k8s_schema::FieldError::not_supported("dryRun", vec![v.clone()], &["All"]);
+                            k8s_schema::FieldError::not_supported("dryRun", vec![v.clone()], ["All"]);
                         return Err(ApiError::invalid("meta.k8s.io", options, "", &[error]));
                     }
                     q.dry_run = true;
@@ -114,7 +114,7 @@ impl Query {
                         _ => {
                             let allowed = ["", "Ignore", "Strict", "Warn"];
                             let error =
-                                k8s_schema::FieldError::not_supported("fieldValidation", v.clone(), &allowed);
+                                k8s_schema::FieldError::not_supported("fieldValidation", v.clone(), allowed);
                             return Err(ApiError::invalid("meta.k8s.io", options, "", &[error]));
                         }
                     }

@@ -270,7 +270,7 @@ fn check_match(query: &Query) -> Result<(), ApiError> {
             let error = k8s_schema::FieldError::not_supported(
                 "resourceVersionMatch",
                 other,
-                &["Exact", "NotOlderThan", ""],
+                ["Exact", "NotOlderThan", ""],
             );
             Err(ApiError::invalid("meta.k8s.io", "ListOptions", "", &[error]))
         }

@@ -154,7 +154,7 @@ impl Registry {
         }
         groups[n_builtin..].sort();
         for (_, versions) in &mut groups[n_builtin..] {
-            versions.sort_by(|a, b| version_order(b).cmp(&version_order(a)));
+            versions.sort_by_key(|v| std::cmp::Reverse(version_order(v)));
         }
         kinds.extend(defined.into_iter().map(Arc::new));
         let by_path = kinds
@@ -258,7 +258,7 @@ mod tests {
     fn versions_sort_as_kubernetes_does() {
         let mut versions =
             ["v1alpha1", "foo", "v2", "v1beta2", "v10", "v1", "v1beta1", "v11alpha2", "v2beta1", "bar"];
-        versions.sort_by(|a, b| version_order(b).cmp(&version_order(a)));
+        versions.sort_by_key(|v| std::cmp::Reverse(version_order(v)));
         assert_eq!(
             versions,
             ["v10", "v2", "v1", "v2beta1", "v1beta2", "v1beta1", "v11alpha2", "v1alpha1", "bar", "foo"]

@@ -670,7 +670,7 @@ impl ApiServer {
             // Nothing to write: no new version, no event.
             return Ok(Some(Written { object: live.clone(), created: false, warnings }));
         }
-        if self.is_finished(served, &at_rest) {
+        if meta::terminating(&at_rest) && !crate::delete::is_held(served, &at_rest) {
             return match self.erase(served, key, stored.revision, &at_rest) {
                 Ok(last) => {
                     self.after_delete(served, key);
@@ -688,14 +688,6 @@ impl ApiServer {
             Err(Clash::Absent) => Err(ApiError::not_found(&gr, &key.name)),
             Err(_) => Ok(None),
         }
-    }
-
-    /// Whether an object that is being deleted has nothing left to wait for.
-    fn is_finished(&self, served: &Served, object: &Value) -> bool {
-        meta::terminating(object)
-            && meta::finalizers(object).is_empty()
-            && object["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0) == 0
-            && !(served.is("", "namespaces") && !crate::delete::namespace_finalizers(object).is_empty())
     }
 
     /// What the server itself does after an object was written.

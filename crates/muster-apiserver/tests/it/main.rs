@@ -1,5 +1,7 @@
 //! The server in process, with no socket: behaviour that needs more than one request, and laws.
 
+#![expect(clippy::unwrap_used, clippy::panic, reason = "that is how a test fails")]
+
 mod api;
 mod collection;
 mod custom;

@@ -92,7 +92,7 @@ pub fn status_patch(
         );
     }
     if node.status.node_info.kubelet_version.is_empty() {
-        status.insert("nodeInfo".into(), node_info(&node.metadata.uid, version));
+        status.insert("nodeInfo".into(), node_info(&node.metadata.name, version));
     }
     let conditions = wanted_conditions(node, now, heartbeat);
     if !conditions.is_empty() {
@@ -170,8 +170,8 @@ fn wanted_conditions(node: &Node, now: Timestamp, heartbeat: bool) -> Vec<Value>
     patches
 }
 
-fn node_info(uid: &str, version: &str) -> Value {
-    let id = format!("{:016x}", crate::json::stable_u64(uid));
+fn node_info(name: &str, version: &str) -> Value {
+    let id = format!("{:016x}", crate::json::stable_u64(name));
     json!({
         "architecture": "amd64",
         "operatingSystem": "linux",

@@ -18,7 +18,7 @@ use crate::api::{ApiError, Delete, Patch};
 use crate::clock::{micro_stamp, until};
 use crate::context::Context;
 use crate::fleet::{gpu_uuid, node_address};
-use crate::object::{Key, Meta, Node, Object, Pod, Resource, kinds};
+use crate::object::{Key, Meta, Node, Object, Pod, Resource, condition, kinds};
 use crate::queue::{Next, Queue, work};
 
 /// Enough to keep a server busy, few enough not to flood it.
@@ -79,6 +79,9 @@ pub fn start(cx: &Context) -> impl Future<Output = ()> + Send + use<> {
             let broken = |n: Option<&Arc<Node>>| {
                 n.and_then(|n| n.metadata.annotation(node_plan::UNHEALTHY_GPUS).map(str::to_owned))
             };
+            if let (Some(old), Some(new)) = (change.old, change.new) {
+                report_node(&cx, old, new);
+            }
             let returns = silent(change.old) && !silent(change.new);
             if returns || broken(change.old) != broken(change.new) {
                 for pod in cx.pods_on(&node.metadata.name) {
@@ -486,6 +489,23 @@ impl Memory {
                 return address;
             }
         }
+    }
+}
+
+/// Events about what a kubelet notices of its own node.
+fn report_node(cx: &Context, old: &Node, new: &Node) {
+    let tell = |reason: &'static str| {
+        let message = format!("Node {} status is now: {reason}", new.metadata.name);
+        cx.events.on_host(&new.metadata.name, new, false, reason, message);
+    };
+    if old.spec.unschedulable != new.spec.unschedulable {
+        tell(if new.spec.unschedulable { "NodeNotSchedulable" } else { "NodeSchedulable" });
+    }
+    let ready = |n: &Node| condition(&n.status.conditions, "Ready").map(|c| c.status.clone());
+    match (ready(old).as_deref(), ready(new).as_deref()) {
+        (Some("False" | "Unknown"), Some("True")) => tell("NodeReady"),
+        (Some("True"), Some("False")) => tell("NodeNotReady"),
+        _ => {}
     }
 }
 

@@ -17,6 +17,8 @@ use crate::queue::{Next, Queue, work};
 
 /// A pod whose node is not there is left for this long, in case the node is only late.
 const QUARANTINE: Duration = Duration::from_secs(40);
+/// In a cluster of at most so many nodes, each gets an event when it is first seen.
+const MOST_GREETED: usize = 100;
 /// A drain that a budget held up is tried again after this long.
 const DRAIN_AGAIN: Duration = Duration::from_secs(5);
 
@@ -114,16 +116,18 @@ impl Watch<'_> {
             .map(stamp)
             .unwrap_or_default();
         let sign = format!("{} {beat}", lease.as_ref().map_or("", |l| &l.spec.renew_time));
-        let since = {
+        let (since, is_new) = {
             let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
             match heard.get(&key.name) {
-                Some((old, since)) if *old == sign => *since,
-                _ => {
-                    heard.insert(key.name.clone(), (sign, now));
-                    now
-                }
+                Some((old, since)) if *old == sign => (*since, false),
+                _ => (now, heard.insert(key.name.clone(), (sign, now)).is_none()),
             }
         };
+        // Nobody reads this of a thousand nodes.
+        if is_new && self.cx.nodes.len() <= MOST_GREETED {
+            let message = format!("Node {0} event: Registered Node {0} in Controller", key.name);
+            self.cx.events.normal(node, "RegisteredNode", message);
+        }
         let period = lease_period(self.cx.nodes.len());
         let grace = self.cx.options.node_grace.max(period * 5 / 2);
         let due = later(since, grace);

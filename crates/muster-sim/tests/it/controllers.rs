@@ -242,3 +242,50 @@ async fn namespaces_are_furnished() {
     c.until(SOON, "true true", furnished).await;
     let _: Value = c.raw("/api/v1/namespaces/default").await;
 }
+
+/// The revision is written through the status endpoint, as the real controller does: it moves no generation, and it
+/// belongs to the manager of the status.
+#[tokio::test(start_paused = true)]
+async fn a_new_deployment_stays_at_its_first_generation() {
+    let c = cluster(1, 0).await;
+    c.apply::<Deployment>(deployment("web", 2)).await;
+    c.until(SOON, "2/2/2 of 2", async |c| rollout(c, "web").await).await;
+    let web = c.raw("/apis/apps/v1/namespaces/default/deployments/web").await;
+    assert_eq!(web["metadata"]["generation"], 1);
+    assert_eq!(web["status"]["observedGeneration"], 1);
+    assert_eq!(web["metadata"]["annotations"]["deployment.kubernetes.io/revision"], "1");
+    let managers = web["metadata"]["managedFields"].as_array().unwrap();
+    let owners: Vec<String> = managers
+        .iter()
+        .filter(|m| {
+            !m["fieldsV1"]["f:metadata"]["f:annotations"]["f:deployment.kubernetes.io/revision"].is_null()
+        })
+        .map(|m| format!("{}/{}", m["manager"].as_str().unwrap(), m["subresource"].as_str().unwrap_or("")))
+        .collect();
+    assert_eq!(owners, ["kube-controller-manager/status"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_suspended_job_reports_zeros() {
+    let c = cluster(1, 0).await;
+    c.apply::<Job>(job("j", json!({"suspend": true}))).await;
+    c.until(SOON, "Suspended ok 0 bad 0", async |c| conditions(c, "j").await).await;
+    let mut status = c.raw("/apis/batch/v1/namespaces/default/jobs/j").await["status"].take();
+    status.as_object_mut().unwrap().remove("conditions");
+    assert_eq!(status, json!({"ready": 0, "terminating": 0, "uncountedTerminatedPods": {}}));
+    c.patch::<Job>("j", json!({"spec": {"suspend": false}})).await;
+    c.until(MINUTES, "Complete+SuccessCriteriaMet ok 1 bad 0", async |c| conditions(c, "j").await).await;
+    let status = c.raw("/apis/batch/v1/namespaces/default/jobs/j").await["status"].take();
+    let mut fields: Vec<&str> = status.as_object().unwrap().keys().map(String::as_str).collect();
+    fields.sort_unstable();
+    let expected = [
+        "completionTime",
+        "conditions",
+        "ready",
+        "startTime",
+        "succeeded",
+        "terminating",
+        "uncountedTerminatedPods",
+    ];
+    assert_eq!(fields, expected);
+}

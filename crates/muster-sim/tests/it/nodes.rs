@@ -79,6 +79,48 @@ async fn a_node_is_drained_and_comes_back() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn not_ready_is_said_and_false_means_off() {
+    let c = cluster(2, 0).await;
+    c.until(SOON, "2 of 2 ready, 0 tainted", ready_nodes).await;
+    let not_ready = |text: &str| json!({"metadata": {"annotations": {"sim.muster.dev/not-ready": text}}});
+    c.patch::<Node>("node-0", not_ready("disk on fire")).await;
+    c.until(SOON, "1 of 2 ready, 1 tainted", ready_nodes).await;
+    c.patch::<Node>("node-0", not_ready("false")).await;
+    c.until(SOON, "2 of 2 ready, 0 tainted", ready_nodes).await;
+}
+
+/// The version that kubelets report is a choice, and machines can be told apart.
+#[tokio::test(start_paused = true)]
+async fn node_info_is_as_chosen() {
+    let options = Options {
+        fleet: Fleet::simple(2, 0).unwrap(),
+        kubelet_version: "v1.35.0".into(),
+        ..Options::default()
+    };
+    let c = start(options, None).await;
+    c.until(SOON, "2 of 2 ready, 0 tainted", ready_nodes).await;
+    let info = async |name: &str| c.raw(&format!("/api/v1/nodes/{name}")).await["status"]["nodeInfo"].take();
+    let (a, b) = (info("node-0").await, info("node-1").await);
+    assert_eq!(a["kubeletVersion"], "v1.35.0");
+    assert_ne!(a["machineID"], b["machineID"]);
+}
+
+/// A map of NVLinks in the founding documents' form is for schedulers; here it is only stored.
+#[tokio::test(start_paused = true)]
+async fn a_gpu_topology_map_is_harmless() {
+    let c = cluster(1, 4).await;
+    let body = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "gpu-topology"},
+        "data": {"topology.yaml": "nodes:\n  node-0:\n    gpus:\n    - {id: 0, nvlinks: [1]}\n    - {id: 1, nvlinks: [0]}\n"},
+    });
+    c.api.create_path("/api/v1/namespaces/default/configmaps", &body).await.unwrap();
+    c.apply::<Deployment>(deployment("web", 1)).await;
+    c.until(SOON, "Running+×1", phases).await;
+    let stored = c.raw("/api/v1/namespaces/default/configmaps/gpu-topology").await;
+    assert_eq!(stored["data"], body["data"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn pods_of_a_node_that_is_gone_are_cleared_away() {
     let c = cluster(1, 0).await;
     c.apply::<Deployment>(deployment("web", 1)).await;
@@ -115,7 +157,13 @@ async fn a_thousand_pods() {
     c.apply::<Deployment>(deployment("web", i64::try_from(n).unwrap())).await;
     c.until(MINUTES, &format!("{n}/{n}/{n} of {n}"), async |c| rollout(c, "web").await).await;
     println!("{n} pods running after {:?} of real time", begin.elapsed());
-    println!("{:?}", c.asked.lock().unwrap());
+    let asked = c.asked.lock().unwrap().clone();
+    println!("{asked:?}");
+    let count = |what: &str| asked.get(what).copied().unwrap_or(0);
+    assert_eq!([count("POST pods"), count("POST pods/binding"), count("PATCH pods/status")], [n, n, n]);
+    assert!(count("POST events") + count("PATCH events") <= n, "events are for people");
+    let statuses = count("PATCH replicasets/status") + count("PATCH deployments/status");
+    assert!(statuses <= n / 10 + 40, "{statuses} writes of statuses that only count");
     let bound = c.pods().await.iter().filter(|p| p.ready()).count();
     assert_eq!(bound, n.min(1000), "the first page of the list");
 }

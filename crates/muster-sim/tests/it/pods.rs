@@ -109,3 +109,41 @@ async fn what_does_not_fit_waits_and_says_why() {
     c.delete::<Pod>(&running.metadata.name).await;
     c.until(SOON, "Running+×2", phases).await;
 }
+
+/// A pod that does not stop when asked to is killed at the end of its grace period.
+#[tokio::test(start_paused = true)]
+async fn the_grace_period_ends_the_wait() {
+    let c = cluster(1, 0).await;
+    let slow = json!({"sim.muster.dev/stop-delay": "1h"});
+    c.apply::<Pod>(pod("a", slow, json!({"terminationGracePeriodSeconds": 7}))).await;
+    c.until(SOON, "Running+×1", phases).await;
+    let before = tokio::time::Instant::now();
+    c.delete::<Pod>("a").await;
+    c.until(MINUTE, "", phases).await;
+    let took = before.elapsed();
+    assert!((Duration::from_secs(7)..Duration::from_secs(9)).contains(&took), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn broken_gpus_are_given_to_nobody() {
+    let c = cluster(1, 3).await;
+    let gpu = |n: &str| json!({"containers": [{"name": "main", "image": "x", "resources": {"limits": {"nvidia.com/gpu": n}}}]});
+    let health = async |c: &crate::cluster::Cluster, name: &str| {
+        let pod = c.get::<Pod>(name).await.unwrap();
+        let devices = pod.status.container_statuses.iter().flat_map(|s| s.allocated_resources_status.clone());
+        devices.flat_map(|d| d.resources).map(|d| d.health).collect::<Vec<_>>().join(" ")
+    };
+    c.apply::<Pod>(pod("a", json!({}), gpu("1"))).await;
+    c.until(SOON, "Healthy", async |c| health(c, "a").await).await;
+    let broken = |slots: &str| json!({"metadata": {"annotations": {"sim.muster.dev/unhealthy-gpus": slots}}});
+    c.patch::<muster_sim::object::Node>("node-0", broken("0,1")).await;
+    c.until(SOON, "Unhealthy", async |c| health(c, "a").await).await;
+    c.delete::<Pod>("a").await;
+    c.until(SOON, "", phases).await;
+    c.apply::<Pod>(pod("b", json!({}), gpu("1"))).await;
+    c.apply::<Pod>(pod("c", json!({}), gpu("1"))).await;
+    c.until(SOON, "Pending×1 Running+×1", phases).await;
+    assert_eq!(health(&c, "b").await, "Healthy");
+    c.patch::<muster_sim::object::Node>("node-0", broken("")).await;
+    c.until(SOON, "Running+×2", phases).await;
+}

@@ -1,5 +1,7 @@
 //! The `muster` command as a person runs it: what it prints, where, and how it ends.
 
+#![expect(clippy::unwrap_used, clippy::panic, reason = "that is how a test fails")]
+
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
