@@ -99,8 +99,7 @@ impl Query {
                 "timeoutSeconds" => q.timeout_seconds = u64::try_from(number(&v)?).ok(),
                 "dryRun" => {
                     if v != "All" {
-                        let error =
-                            k8s_schema::FieldError::not_supported("dryRun", vec![v.clone()], ["All"]);
+                        let error = k8s_schema::FieldError::not_supported("dryRun", vec![v.clone()], ["All"]);
                         return Err(ApiError::invalid("meta.k8s.io", options, "", &[error]));
                     }
                     q.dry_run = true;

@@ -34,6 +34,7 @@ use std::path::Path;
 
 use k8s_quantity::Quantity;
 use serde::Deserialize;
+use serde_saphyr::Spanned;
 
 pub use node::{INSTANCE_TYPE, NUMA_ZONES, NVLINK_GROUPS, PRICE, gpu_labels, gpu_uuid, node_address};
 
@@ -51,9 +52,9 @@ pub enum FleetError {
     #[error("{file}: cannot be read; check the path and that the file is text")]
     Read { file: String, source: std::io::Error },
     #[error("{file}: {place}{problem}; {fix}")]
-    Yaml { file: String, place: Place, problem: String, fix: String },
-    #[error("{file}: {field}: {problem}; {fix}")]
-    Field { file: String, field: String, problem: String, fix: String },
+    Field { file: String, place: Place, problem: String, fix: String },
+    #[error("{flag}: {problem}; {fix}")]
+    Flag { flag: &'static str, problem: String, fix: String },
 }
 
 /// Where in a file something is: the line and, if it can be told, the field.
@@ -61,6 +62,12 @@ pub enum FleetError {
 pub struct Place {
     pub line: Option<u64>,
     pub field: Option<String>,
+}
+
+impl Place {
+    fn field(name: impl Into<String>) -> Self {
+        Place { line: None, field: Some(name.into()) }
+    }
 }
 
 impl std::fmt::Display for Place {
@@ -170,7 +177,7 @@ impl Default for Topology {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FleetFile {
-    groups: Vec<GroupFile>,
+    groups: Vec<Spanned<GroupFile>>,
 }
 
 #[derive(Deserialize)]
@@ -227,7 +234,14 @@ impl Fleet {
             spot: false,
         };
         let fleet = Fleet { groups: vec![group] };
-        fleet.check("--nodes, --gpus")?;
+        // Nothing else of this fleet was chosen by anyone.
+        fleet.check("").map_err(|error| match error {
+            FleetError::Field { place, problem, fix, .. } => {
+                let of_gpus = place.field.is_some_and(|field| field.ends_with(".gpus"));
+                FleetError::Flag { flag: if of_gpus { "--gpus" } else { "--nodes" }, problem, fix }
+            }
+            other => other,
+        })?;
         Ok(fleet)
     }
 
@@ -243,13 +257,18 @@ impl Fleet {
     pub fn parse(file: &str, text: &str, default_gpus: u32) -> Result<Self, FleetError> {
         let parsed: FleetFile =
             serde_saphyr::from_str(text).map_err(|error| yaml::explain(file, text, &error))?;
-        let mut groups = Vec::with_capacity(parsed.groups.len());
-        for (i, group) in parsed.groups.into_iter().enumerate() {
-            groups.push(checked_group(file, i, group, default_gpus)?);
-        }
-        let fleet = Fleet { groups };
-        fleet.check(file)?;
-        Ok(fleet)
+        let lines: Vec<u64> = parsed.groups.iter().map(|group| group.referenced.line()).collect();
+        let groups: Result<Vec<Group>, FleetError> = parsed
+            .groups
+            .into_iter()
+            .enumerate()
+            .map(|(i, group)| checked_group(file, i, group.value, default_gpus))
+            .collect();
+        let checked = |groups| {
+            let fleet = Fleet { groups };
+            fleet.check(file).map(|()| fleet)
+        };
+        groups.and_then(checked).map_err(|error| yaml::locate(error, text, &lines))
     }
 
     pub fn n_nodes(&self) -> usize {
@@ -259,7 +278,7 @@ impl Fleet {
     /// What holds for a fleet however it was described.
     fn check(&self, file: &str) -> Result<(), FleetError> {
         let refuse = |field: String, problem: String, fix: String| {
-            Err(FleetError::Field { file: file.to_owned(), field, problem, fix })
+            Err(FleetError::Field { file: file.to_owned(), place: Place::field(field), problem, fix })
         };
         let mut names = BTreeSet::new();
         for (i, group) in self.groups.iter().enumerate() {
@@ -351,7 +370,7 @@ fn checked_group(file: &str, i: usize, group: GroupFile, default_gpus: u32) -> R
     for (j, text) in group.taints.iter().enumerate() {
         let taint = parse_taint(text).ok_or_else(|| FleetError::Field {
             file: file.to_owned(),
-            field: format!("groups[{i}].taints[{j}]"),
+            place: Place::field(format!("groups[{i}].taints[{j}]")),
             problem: format!("{text:?} is not a taint"),
             fix:
                 "write key=value:effect or key:effect, with effect NoSchedule, PreferNoSchedule or NoExecute"
@@ -411,7 +430,7 @@ fn check_names(file: &str, i: usize, group: &Group) -> Result<(), FleetError> {
         None => Ok(()),
         Some((field, text, what, fix)) => Err(FleetError::Field {
             file: file.to_owned(),
-            field: format!("groups[{i}].{field}"),
+            place: Place::field(format!("groups[{i}].{field}")),
             problem: format!("{text:?} is not a {what}"),
             fix: fix.into(),
         }),
@@ -440,7 +459,7 @@ fn is_label_value(text: &str) -> bool {
 fn check_quantity(file: &str, field: &str, text: &str) -> Result<(), FleetError> {
     let refuse = |problem: String| FleetError::Field {
         file: file.to_owned(),
-        field: field.to_owned(),
+        place: Place::field(field),
         problem,
         fix: "write a quantity such as 96, 500m or 768Gi".into(),
     };

@@ -13,7 +13,7 @@ const EXAMPLE: &str =
 const LONGEST: usize = 300;
 
 pub fn explain(file: &str, text: &str, error: &Error) -> FleetError {
-    let yaml = |place, problem: String, fix: &str| FleetError::Yaml {
+    let yaml = |place, problem: String, fix: &str| FleetError::Field {
         file: file.to_owned(),
         place,
         problem,
@@ -33,6 +33,35 @@ pub fn explain(file: &str, text: &str, error: &Error) -> FleetError {
     let field = line.and_then(|line| field_before(text, line, column));
     let (problem, fix) = reword(&problem, field.as_deref());
     yaml(Place { line, field }, problem, fix)
+}
+
+/// Adds the line to an error that names a field of a group: where the field stands, or else where the group begins.
+/// `begins`: the line of each group.
+pub fn locate(error: FleetError, text: &str, begins: &[u64]) -> FleetError {
+    let FleetError::Field { file, mut place, problem, fix } = error else { return error };
+    if let Some((i, name)) = place.field.as_deref().and_then(split_field)
+        && let Some(begin) = begins.get(i).copied().filter(|line| *line > 0)
+    {
+        let end = begins.get(i + 1).copied().filter(|end| *end > begin).unwrap_or(u64::MAX);
+        let key = format!("{name}:");
+        let lines = (1_u64..).zip(text.lines()).skip_while(|(n, _)| *n < begin);
+        let found = lines.take_while(|(n, _)| *n < end).find(|(_, line)| line.contains(&key));
+        place.line = Some(found.map_or(begin, |(n, _)| n));
+    }
+    FleetError::Field { file, place, problem, fix }
+}
+
+/// The number of the group and the last name of `groups[3].topology.zone`.
+fn split_field(field: &str) -> Option<(usize, &str)> {
+    let (i, rest) = field.strip_prefix("groups[")?.split_once("].")?;
+    let name = rest.split('[').next()?;
+    // A label's own name may have dots.
+    let name = match name.split_once('.') {
+        Some(("labels" | "annotations" | "resources", key)) => key,
+        Some((_, name)) => name,
+        None => name,
+    };
+    Some((i.parse().ok()?, name))
 }
 
 /// The parser's words in those of the file's author, and what to do.
@@ -127,6 +156,32 @@ mod tests {
             "groups:\n- count: 1\n  spot: perhaps\n",
             "line 3: spot: this is neither true nor false; write true or false",
         );
+    }
+
+    #[test]
+    fn checks_name_the_line_too() {
+        let two = "groups:\n- name: a\n  count: 1\n- name: b\n  count: 1\n";
+        let with = |more: &str| format!("{two}  {more}\n");
+        check(&with("gpus: 5000"), "line 6: groups[1].gpus: 5000 per node is absurd; ask for at most 1024");
+        check(
+            &with("topology:\n    zone: a\n    nodesPerRack: 0"),
+            "line 8: groups[1].topology.nodesPerRack: 0 leaves no place for a node; write 1 or more",
+        );
+        check(
+            &two.replace("name: b", "name: a"),
+            "line 4: groups[1].name: \"a\" is used twice; name each group differently",
+        );
+        check(
+            &with("cpu: lots"),
+            "line 6: groups[1].cpu: \"lots\" is not a quantity; write a quantity such as 96, 500m or 768Gi",
+        );
+        let many = Fleet::simple(usize::MAX, 0).unwrap_err().to_string();
+        assert_eq!(
+            many,
+            format!("--nodes: {} nodes are too many; ask for at most 100000 in all", usize::MAX)
+        );
+        let gpus = Fleet::simple(1, 9999).unwrap_err().to_string();
+        assert_eq!(gpus, "--gpus: 9999 per node is absurd; ask for at most 1024");
     }
 
     #[test]

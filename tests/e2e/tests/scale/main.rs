@@ -20,7 +20,8 @@ async fn ten_thousand_pods_are_held_in_300_mib() -> Result<()> {
         eprintln!("skipped: the memory of a process is read from /proc");
         return Ok(());
     }
-    let cluster = EmbeddedCluster::start(EmbeddedOptions { nodes: NODES, ..EmbeddedOptions::default() }).await?;
+    let cluster =
+        EmbeddedCluster::start(EmbeddedOptions { nodes: NODES, ..EmbeddedOptions::default() }).await?;
     let http = cluster.http().await?;
     let path = "/apis/apps/v1/namespaces/default/deployments";
     for i in 0..DEPLOYMENTS {
