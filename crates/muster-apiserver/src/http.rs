@@ -96,9 +96,33 @@ pub async fn listen(port: u16) -> Result<Listener, ListenError> {
 }
 
 impl Listener {
-    /// Answers requests until cancelled. Each connection is a task of its own; a broken one ends alone.
+    /// Answers requests to a server until cancelled, with the token as the price of admission.
     pub async fn serve(self, server: ApiServer, cancel: CancellationToken) {
         let token: Arc<str> = self.endpoint.token.as_str().into();
+        let stop = cancel.clone();
+        let handle = move |request: http::Request<hyper::body::Incoming>| {
+            let (mut server, token, stop) = (server.clone(), token.clone(), stop.clone());
+            async move {
+                if !is_authorized(&request, &token) {
+                    return Reply::error(&ApiError::unauthorized()).into_response();
+                }
+                if request.method() == "POST" && request.uri().path() == SHUTDOWN_PATH {
+                    stop.cancel();
+                    return Reply::plain(202, "stopping\n").into_response();
+                }
+                let Ok(response) = tower::Service::call(&mut server, request).await;
+                response
+            }
+        };
+        self.serve_with(handle, cancel).await;
+    }
+
+    /// Answers requests by a function until cancelled. Each connection is a task of its own; a broken one ends alone.
+    pub async fn serve_with<H, F>(self, handle: H, cancel: CancellationToken)
+    where
+        H: Fn(http::Request<hyper::body::Incoming>) -> F + Clone + Send + 'static,
+        F: Future<Output = http::Response<Body>> + Send + 'static,
+    {
         loop {
             let stream = tokio::select! {
                 () = cancel.cancelled() => return,
@@ -113,28 +137,13 @@ impl Listener {
                 },
             };
             let _ = stream.set_nodelay(true);
-            let (tls, server, token, cancel) =
-                (self.tls.clone(), server.clone(), token.clone(), cancel.clone());
-            let cancel_all = cancel.clone();
+            let (tls, handle, cancel) = (self.tls.clone(), handle.clone(), cancel.clone());
             tokio::spawn(async move {
                 let Ok(stream) = tls.accept(stream).await else { return };
-                let service =
-                    hyper::service::service_fn(move |request: http::Request<hyper::body::Incoming>| {
-                        let mut server = server.clone();
-                        let allowed = is_authorized(&request, &token);
-                        let stop = (request.method() == "POST" && request.uri().path() == SHUTDOWN_PATH)
-                            .then(|| cancel_all.clone());
-                        async move {
-                            if !allowed {
-                                return Ok(refusal());
-                            }
-                            if let Some(stop) = stop {
-                                stop.cancel();
-                                return Ok(Reply::plain(202, "stopping\n").into_response());
-                            }
-                            tower::Service::call(&mut server, request).await
-                        }
-                    });
+                let service = hyper::service::service_fn(move |request| {
+                    let answer = handle(request);
+                    async move { Ok::<_, std::convert::Infallible>(answer.await) }
+                });
                 let builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
                 let connection = builder.serve_connection(TokioIo::new(stream), service);
                 tokio::select! {
@@ -150,8 +159,21 @@ impl Listener {
     }
 }
 
-fn refusal() -> http::Response<Body> {
-    Reply::error(&ApiError::unauthorized()).into_response()
+/// Reads a whole JSON body, at most 16 MiB of it, and answers with what `answer` makes of it: how a webhook works.
+pub async fn answer_json(
+    request: http::Request<hyper::body::Incoming>,
+    answer: impl FnOnce(serde_json::Value) -> Result<serde_json::Value, String>,
+) -> http::Response<Body> {
+    use http_body_util::BodyExt;
+    let body = http_body_util::Limited::new(request.into_body(), 16 << 20).collect().await;
+    let value = match body {
+        Ok(body) => serde_json::from_slice(&body.to_bytes()).map_err(|e| e.to_string()),
+        Err(error) => Err(error.to_string()),
+    };
+    match value.and_then(answer) {
+        Ok(value) => Reply::json(200, value).into_response(),
+        Err(why) => Reply::error(&ApiError::bad_request(why)).into_response(),
+    }
 }
 
 fn is_authorized<B>(request: &http::Request<B>, token: &str) -> bool {
@@ -170,12 +192,17 @@ impl Endpoint {
         format!("https://{}", self.address)
     }
 
+    /// The certificate authority as kubeconfigs and webhook configurations carry it.
+    pub fn ca_base64(&self) -> String {
+        STANDARD.encode(&self.ca_pem)
+    }
+
     /// A kubeconfig with one cluster, one user and one context, all named `muster`.
     pub fn kubeconfig(&self) -> String {
         format!(
             "apiVersion: v1\nkind: Config\ncurrent-context: muster\nclusters:\n- name: muster\n  cluster:\n    server: {}\n    certificate-authority-data: {}\nusers:\n- name: muster\n  user:\n    token: {}\ncontexts:\n- name: muster\n  context:\n    cluster: muster\n    user: muster\n",
             self.url(),
-            STANDARD.encode(&self.ca_pem),
+            self.ca_base64(),
             self.token
         )
     }

@@ -1,12 +1,14 @@
 //! The `muster` command. In: arguments. Out: data on stdout, talk on stderr, an exit code.
 //!
-//! Each command is a file: `up` (and `down`), `crds`. This file only parses, dispatches and words failures.
+//! Each command is a file: `up` (and `down`), `run`, `crds`. This file only parses, dispatches and words failures.
 
 mod crds;
 mod instance;
+mod run;
 mod up;
 
 use clap::{Parser, Subcommand};
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 #[derive(Parser)]
@@ -29,6 +31,8 @@ enum Command {
     Down(up::DownArgs),
     /// Print the CRDs of every API that Muster speaks
     Crds(crds::Args),
+    /// Run Muster's services against the cluster of the kubeconfig
+    Run(run::Args),
 }
 
 /// Exit codes that scripts can rely on. Clap itself ends with 2 when the arguments make no sense.
@@ -43,13 +47,19 @@ pub enum Exit {
 }
 
 fn main() -> ExitCode {
+    // The client library reports every refused connection as an error of its own; the commands say what matters of it.
     let filter = tracing_subscriber::EnvFilter::try_from_env("MUSTER_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn,kube_client=off"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr)
+        .init();
     let outcome = match Cli::parse().command {
         Command::Up(args) => up::up(args),
         Command::Down(args) => up::down(args),
         Command::Crds(args) => crds::print(args),
+        Command::Run(args) => run::run(args),
     };
     let exit = outcome.unwrap_or_else(|error| {
         // A reader that went away (`muster crds | head`) is no failure worth a word.

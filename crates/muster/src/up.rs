@@ -74,7 +74,7 @@ pub struct DownArgs {
     all: bool,
 }
 
-fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+pub(crate) fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start the runtime")
 }
 
@@ -106,7 +106,7 @@ async fn run(args: Args) -> anyhow::Result<Exit> {
         Version::V1_36 => KubeVersion::V1_36,
     };
     let mut options = Options { kube_version, ..Options::default() };
-    options.converters.insert("kueue.x-k8s.io".into(), convert_kueue);
+    options.converters.insert("kueue.x-k8s.io".into(), muster_api::kueue::convert::to_api_version);
     let server = ApiServer::new(options);
     server.install_crds(crds).map_err(|e| anyhow::anyhow!("a generated CRD was refused: {e}"))?;
     let cancel = CancellationToken::new();
@@ -239,7 +239,7 @@ async fn wait_for_nodes(client: &kube::Client, wanted: usize, talk: bool) -> any
 }
 
 /// Completes on Ctrl-C or SIGTERM.
-async fn interrupted() {
+pub(crate) async fn interrupted() {
     let ctrl_c = tokio::signal::ctrl_c();
     #[cfg(unix)]
     {
@@ -308,12 +308,4 @@ async fn stop(instance: &Instance) -> anyhow::Result<bool> {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     Ok(true)
-}
-
-/// Kueue's two versions, converted in process.
-fn convert_kueue(object: &mut serde_json::Value, to: &str) -> Result<(), String> {
-    use muster_api::kueue::convert;
-    let converted =
-        if to.ends_with("/v1beta1") { convert::to_v1beta1(object) } else { convert::to_v1beta2(object) };
-    converted.map_err(|e| e.to_string())
 }

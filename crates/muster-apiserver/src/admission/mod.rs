@@ -134,6 +134,14 @@ impl ApiServer {
         if review.creates("", "nodes") {
             taint_unready(object);
         }
+        if review.operation == Operation::Create
+            && review.served.group == "admissionregistration.k8s.io"
+            && review.served.kind.contains("AdmissionPolicy")
+        {
+            review
+                .warnings
+                .push(format!("{} is stored but not evaluated by the embedded server", review.served.kind));
+        }
         for hook in &self.inner.options.hooks {
             hook.mutate(review, object)?;
         }

@@ -56,6 +56,31 @@ pub enum ConvertError {
     OtherKind(String),
 }
 
+/// Converts to the version of an `apiVersion`, such as `kueue.x-k8s.io/v1beta2`.
+pub fn to_api_version(object: &mut Value, api_version: &str) -> Result<(), String> {
+    let converted = match api_version.rsplit('/').next() {
+        Some("v1beta1") => to_v1beta1(object),
+        Some("v1beta2") => to_v1beta2(object),
+        _ => return Err(format!("Kueue has no version {api_version}")),
+    };
+    converted.map_err(|e| e.to_string())
+}
+
+/// Answers a `ConversionReview` of `apiextensions.k8s.io/v1`: all objects, or the first that cannot be converted.
+pub fn review(review: &Value) -> Value {
+    let request = &review["request"];
+    let to = request["desiredAPIVersion"].as_str().unwrap_or_default();
+    let mut objects = request["objects"].as_array().cloned().unwrap_or_default();
+    let failed = objects.iter_mut().find_map(|object| to_api_version(object, to).err());
+    let response = match failed {
+        None => json!({"uid": request["uid"], "result": {"status": "Success"}, "convertedObjects": objects}),
+        Some(why) => {
+            json!({"uid": request["uid"], "result": {"status": "Failure", "message": why}, "convertedObjects": []})
+        }
+    };
+    json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview", "response": response})
+}
+
 /// Converts an object to v1beta2; one that is v1beta2 already stays as it is.
 ///
 /// | kind | v1beta1 | v1beta2 |
