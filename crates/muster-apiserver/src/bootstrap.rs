@@ -58,10 +58,7 @@ pub(crate) fn list_api_services(server: &ApiServer) {
     let registry = server.registry();
     let mut wanted = std::collections::BTreeSet::new();
     for (order, (group, versions)) in registry.groups.iter().enumerate() {
-        let builtin = registry
-            .kinds
-            .iter()
-            .any(|k| k.group == *group && matches!(k.source, crate::registry::Source::Builtin(_)));
+        let builtin = registry.is_builtin_group(group);
         for (rank, version) in versions.iter().enumerate() {
             let name = format!("{version}.{group}");
             let managed = if builtin { "onstart" } else { "true" };

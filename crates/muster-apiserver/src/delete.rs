@@ -5,7 +5,7 @@
 
 use crate::admission::{Operation, Review};
 use crate::meta;
-use crate::read::Filter;
+use crate::read::{Filter, strip_item_types};
 use crate::registry::Served;
 use crate::reply::Reply;
 use crate::server::ApiServer;
@@ -180,12 +180,7 @@ impl ApiServer {
                 Err(error) => return Err(error),
             }
         }
-        if matches!(cx.served.source, crate::registry::Source::Builtin(_)) {
-            for map in items.iter_mut().filter_map(Value::as_object_mut) {
-                map.remove("apiVersion");
-                map.remove("kind");
-            }
-        }
+        strip_item_types(&cx.served, &mut items);
         Ok(Reply::json(
             200,
             json!({

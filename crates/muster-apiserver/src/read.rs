@@ -70,6 +70,16 @@ pub fn splice(served: &Served, stored: &Stored, out: &mut String) {
     out.push_str(&stored.text[1..]);
 }
 
+/// Items of built-in lists carry no type of their own, those of custom ones do: as the real server has it.
+pub fn strip_item_types(served: &Served, items: &mut [Value]) {
+    if matches!(served.source, Source::Builtin(_)) {
+        for map in items.iter_mut().filter_map(Value::as_object_mut) {
+            map.remove("apiVersion");
+            map.remove("kind");
+        }
+    }
+}
+
 /// Where a paged list goes on.
 #[derive(Debug, PartialEq, Eq)]
 struct Token {
@@ -217,12 +227,7 @@ impl ApiServer {
                     "items": objects.iter().map(table::partial).collect::<Vec<_>>(),
                 }),
                 Form::Object | Form::Discovery(_) => {
-                    if matches!(served.source, Source::Builtin(_)) {
-                        for map in objects.iter_mut().filter_map(Value::as_object_mut) {
-                            map.remove("apiVersion");
-                            map.remove("kind");
-                        }
-                    }
+                    strip_item_types(served, &mut objects);
                     json!({
                         "kind": served.list_kind, "apiVersion": served.api_version(), "metadata": metadata,
                         "items": objects,

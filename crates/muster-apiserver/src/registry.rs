@@ -186,6 +186,11 @@ impl Registry {
         self.by_table.get(table)
     }
 
+    /// Whether the group is one of Kubernetes' own.
+    pub fn is_builtin_group(&self, group: &str) -> bool {
+        self.kinds.iter().any(|k| k.group == group && matches!(k.source, Source::Builtin(_)))
+    }
+
     /// Kinds of one group and version, in discovery order.
     pub fn in_version<'a>(
         &'a self,

@@ -7,7 +7,7 @@ use crate::openapi;
 use crate::path::{self, ResourcePath, Target};
 use crate::query::Query;
 use crate::read::Filter;
-use crate::registry::{Registry, Served, Source};
+use crate::registry::{Served, Source};
 use crate::reply::{Body, Content, Reply};
 use crate::server::ApiServer;
 use crate::status::ApiError;
@@ -168,7 +168,7 @@ impl ApiServer {
         let registry = self.registry();
         let served = match registry.find(&path.group, &path.version, &path.resource) {
             Some(served) => served.clone(),
-            None if is_builtin_group(&registry, &path.group) => return Err(ApiError::no_such_path()),
+            None if registry.is_builtin_group(&path.group) => return Err(ApiError::no_such_path()),
             None => return Err(ApiError::no_such_group()),
         };
         if path.namespace.is_some() && !served.namespaced {
@@ -306,10 +306,6 @@ impl ApiServer {
             ))),
         }
     }
-}
-
-fn is_builtin_group(registry: &Registry, group: &str) -> bool {
-    registry.kinds.iter().any(|k| k.group == group && matches!(k.source, Source::Builtin(_)))
 }
 
 fn method_verb(method: &str, watch: bool, named: bool) -> Result<&'static str, ApiError> {

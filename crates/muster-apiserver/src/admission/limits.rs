@@ -1,6 +1,7 @@
 //! LimitRanges. In: the ranges of a namespace and a pod. Out: the pod with default requests and limits, or what it
 //! breaks. Pure.
 
+use super::quantity;
 use crate::meta;
 use k8s_quantity::Quantity;
 use serde_json::{Map, Value};
@@ -11,14 +12,6 @@ fn items<'a>(ranges: &'a [Value], kind: &'a str) -> impl Iterator<Item = &'a Val
         .filter_map(|r| meta::at(r, "spec.limits").and_then(Value::as_array))
         .flatten()
         .filter(move |l| l["type"] == kind)
-}
-
-fn quantity(v: &Value) -> Option<Quantity> {
-    match v {
-        Value::String(s) => s.parse().ok(),
-        Value::Number(n) => n.to_string().parse().ok(),
-        _ => None,
-    }
 }
 
 /// Fills in what containers leave out.

@@ -14,6 +14,7 @@ use crate::registry::{Served, Source};
 use crate::server::ApiServer;
 use crate::status::{ApiError, GroupResource};
 use crate::write::Context;
+use k8s_quantity::Quantity;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -317,6 +318,15 @@ impl ApiServer {
             ));
         }
         Ok(())
+    }
+}
+
+/// The quantity that a JSON string or number says.
+fn quantity(v: &Value) -> Option<Quantity> {
+    match v {
+        Value::String(s) => s.parse().ok(),
+        Value::Number(n) => n.to_string().parse().ok(),
+        _ => None,
     }
 }
 

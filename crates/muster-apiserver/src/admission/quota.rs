@@ -3,7 +3,7 @@
 //! Usage is always computed from the objects themselves, under a lock that is held until the new object is stored; the
 //! quota's status is a report of it, never the source. So usage cannot drift.
 
-use super::{Operation, Review};
+use super::{Operation, Review, quantity};
 use crate::meta;
 use crate::server::ApiServer;
 use crate::status::ApiError;
@@ -12,14 +12,6 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
 type Usage = BTreeMap<String, Quantity>;
-
-fn quantity(v: &Value) -> Option<Quantity> {
-    match v {
-        Value::String(s) => s.parse().ok(),
-        Value::Number(n) => n.to_string().parse().ok(),
-        _ => None,
-    }
-}
 
 fn hard(quota: &Value) -> Usage {
     meta::at(quota, "spec.hard")
