@@ -23,10 +23,27 @@ const ARROWS: &[(&str, &[&str])] = &[
         &["k8s-builtin", "k8s-merge", "k8s-proto", "k8s-quantity", "k8s-schema", "k8s-table"],
     ),
     ("muster-sim", &["k8s-quantity"]),
-    ("muster", &["muster-api", "muster-apiserver", "muster-sim"]),
+    ("muster-model", &[]),
+    ("muster-translate", &["k8s-quantity", "k8s-schema", "muster-model"]),
+    ("muster-engine", &["dense", "muster-model"]),
+    ("muster-generate", &["muster-model"]),
+    ("muster-scenario", &["k8s-quantity", "muster-engine", "muster-model", "muster-translate"]),
+    (
+        "muster",
+        &[
+            "k8s-table",
+            "muster-api",
+            "muster-apiserver",
+            "muster-engine",
+            "muster-model",
+            "muster-scenario",
+            "muster-sim",
+            "muster-translate",
+        ],
+    ),
     ("muster-testkit", &[]),
     ("muster-e2e", &["muster-testkit"]),
-    ("xtask", &["muster-api", "muster-testkit"]),
+    ("xtask", &["muster-api", "muster-engine", "muster-generate", "muster-model", "muster-testkit"]),
 ];
 
 /// Third-party crates that a room must never see, by what it promises to be.
@@ -36,6 +53,12 @@ const BANNED: &[(&[&str], &[&str])] = &[
         &["dense", "k8s-quantity", "k8s-merge", "k8s-proto", "k8s-table", "k8s-schema", "k8s-builtin"],
         &["tokio", "kube", "hyper", "k8s-openapi", "rand", "uuid"],
     ),
+    // Decisions are pure: no serialisation, no client, no runtime, no clock, no randomness.
+    (
+        &["muster-model", "muster-engine", "muster-generate"],
+        &["tokio", "kube", "hyper", "k8s-openapi", "rand", "uuid", "serde", "serde_json", "jiff"],
+    ),
+    (&["muster-translate", "muster-scenario"], &["tokio", "kube", "hyper", "k8s-openapi", "rand", "uuid"]),
     // Types and conversions: never a runtime.
     (&["muster-api"], &["tokio", "hyper", "rand", "uuid"]),
     // The server is judged against the real one, so it knows nothing of clients.

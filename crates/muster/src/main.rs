@@ -1,10 +1,13 @@
 //! The `muster` command. In: arguments. Out: data on stdout, talk on stderr, an exit code.
 //!
-//! Each command is a file: `up` (and `down`), `run`, `crds`. This file only parses, dispatches and words failures.
+//! Each command is a file: `up` (and `down`), `run`, `crds`, `test`, `simulate`, `explain`. This file only parses, dispatches and words failures.
 
 mod crds;
+mod explain;
 mod instance;
 mod run;
+mod simulate;
+mod test;
 mod up;
 
 use clap::{Parser, Subcommand};
@@ -33,6 +36,12 @@ enum Command {
     Crds(crds::Args),
     /// Run Muster's services against the cluster of the kubeconfig
     Run(run::Args),
+    /// Run scenario files: a cluster, some cycles and what must come out
+    Test(test::Args),
+    /// Say what would be bound, evicted and promised, from manifests
+    Simulate(simulate::Args),
+    /// Say why a gang waits and what would help, or where it is placed
+    Explain(explain::Args),
 }
 
 /// Exit codes that scripts can rely on. Clap itself ends with 2 when the arguments make no sense.
@@ -60,6 +69,9 @@ fn main() -> ExitCode {
         Command::Down(args) => up::down(args),
         Command::Crds(args) => crds::print(args),
         Command::Run(args) => run::run(args),
+        Command::Test(args) => test::run(args),
+        Command::Simulate(args) => simulate::run(args),
+        Command::Explain(args) => explain::run(args),
     };
     let exit = outcome.unwrap_or_else(|error| {
         // A reader that went away (`muster crds | head`) is no failure worth a word.

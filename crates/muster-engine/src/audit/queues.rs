@@ -1,0 +1,167 @@
+//! Queues: only whole lines of parents, only leaves, and no limit or quota crossed by what was decided.
+
+use super::{Fate, Finding, World};
+use muster_model::{Bound, GPU, Gang, Node, Placement, Pod, Preemptibility, Resource, ShareSize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What queues count.
+const COUNTED: [Resource; 3] = [Resource::Cpu, Resource::Memory, Resource::Gpu];
+
+type Usage = [i128; 3];
+
+pub(super) fn check(world: &World<'_>, findings: &mut Vec<Finding>) {
+    let parents: BTreeSet<&str> =
+        world.cluster.queues.iter().filter_map(|queue| queue.parent.as_deref()).collect();
+    let mut books: BTreeMap<usize, Book> = BTreeMap::new();
+    for (gang, members) in world.members.iter().enumerate() {
+        let gang = world.gang(gang);
+        let placed = members.iter().any(|pod| matches!(world.fate[*pod], Fate::Bound(_) | Fate::Promised(_)));
+        let line = line(world, &gang.queue);
+        if placed {
+            let (key, queue) = (gang.key.clone(), gang.queue.clone());
+            if line.is_none() {
+                findings.push(Finding::QueueMissing { gang: key, queue });
+            } else if world.policy.full_hierarchy && parents.contains(&*gang.queue) {
+                findings.push(Finding::QueueNotLeaf { gang: key, queue });
+            }
+        }
+        let mut book = Book::default();
+        for pod in members {
+            book.enter(world, gang, *pod);
+        }
+        for queue in line.iter().flatten() {
+            books.entry(*queue).or_default().add(&book);
+        }
+    }
+    if world.policy.quotas {
+        for (queue, book) in books {
+            book.check(world, queue, findings);
+        }
+    }
+}
+
+/// The queue and its ancestors, nearest first; `None` if one of them is missing or they hang in a circle.
+pub(super) fn line(world: &World<'_>, queue: &str) -> Option<Vec<usize>> {
+    let mut line = vec![world.queues.get(queue).copied()?];
+    let mut parent = world.cluster.queues[line[0]].parent.as_ref();
+    if !world.policy.full_hierarchy {
+        // All parents stand for one without bounds, and a queue without a parent does not take part.
+        return parent.map(|_| line);
+    }
+    while let Some(name) = parent {
+        let queue = world.queues.get(&**name).copied()?;
+        if line.len() > world.queues.len() {
+            return None;
+        }
+        line.push(queue);
+        parent = world.cluster.queues[queue].parent.as_ref();
+    }
+    Some(line)
+}
+
+/// What a queue holds.
+#[derive(Clone, Copy, Default)]
+struct Book {
+    all: Account,
+    /// The part that cannot be preempted.
+    fixed: Account,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Account {
+    before: Usage,
+    after: Usage,
+    /// What the decisions newly place; moved pods are not new.
+    asked: Usage,
+}
+
+impl Book {
+    fn enter(&mut self, world: &World<'_>, gang: &Gang, index: usize) {
+        let pod = world.pod(index);
+        let old =
+            || pod.node.as_ref().and_then(|name| world.nodes.get(&**name)).map(|node| world.node(*node));
+        let mut account = Account::default();
+        if pod.state.stays() {
+            account.before = charge(pod, old(), None);
+        }
+        match world.fate[index] {
+            Fate::Rest => account.after = account.before,
+            Fate::Bound(place) | Fate::Promised(place) => {
+                account.after = charge(pod, Some(world.node(place.node)), Some(place.placement));
+                account.asked = account.after;
+            }
+            Fate::Moved(_, place) => {
+                account.after = charge(pod, Some(world.node(place.node)), Some(place.placement));
+            }
+            Fate::Absent | Fate::Lost(_) => {}
+        }
+        self.all.add(&account);
+        if gang.preemptibility == Preemptibility::NonPreemptible {
+            self.fixed.add(&account);
+        }
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.all.add(&other.all);
+        self.fixed.add(&other.fixed);
+    }
+
+    fn check(&self, world: &World<'_>, queue: usize, findings: &mut Vec<Finding>) {
+        let queue = &world.cluster.queues[queue];
+        for (i, resource) in COUNTED.iter().enumerate() {
+            let Some(share) = queue.shares.get(resource) else { continue };
+            let (queue, resource) = (queue.name.clone(), resource.clone());
+            if let Some((limit, before, after)) = self.all.crossed(i, share.limit) {
+                let (queue, resource) = (queue.clone(), resource.clone());
+                findings.push(Finding::OverLimit { queue, resource, before, after, limit });
+            }
+            if let Some((quota, before, after)) = self.fixed.crossed(i, share.quota) {
+                findings.push(Finding::OverQuota { queue, resource, before, after, quota });
+            }
+        }
+    }
+}
+
+impl Account {
+    fn add(&mut self, other: &Self) {
+        for i in 0..COUNTED.len() {
+            self.before[i] += other.before[i];
+            self.after[i] += other.after[i];
+            self.asked[i] += other.asked[i];
+        }
+    }
+
+    /// The bound and both sums, if the decisions took the resource over the bound, or further over it.
+    fn crossed(&self, resource: usize, bound: Bound) -> Option<(i64, i128, i128)> {
+        let Bound::At(bound) = bound else { return None };
+        let (before, after) = (self.before[resource], self.after[resource]);
+        let grew = self.asked[resource] > 0 && after > before;
+        (grew && after > i128::from(bound)).then_some((bound, before, after))
+    }
+}
+
+/// What a queue is charged for a pod on a node.
+fn charge(pod: &Pod, node: Option<&Node>, placement: Option<&Placement>) -> Usage {
+    let shape = &pod.shape;
+    let amount = |resource| i128::from(shape.requests.get(resource).max(0));
+    let shared = shape.gpu_share.map_or(0, |share| {
+        let portion = match share.size {
+            ShareSize::Portion(portion) => portion.max(0),
+            ShareSize::Memory(memory) => {
+                let stated = placement.and_then(|placement| placement.gpu_portion);
+                stated.unwrap_or_else(|| memory_portion(memory, node.and_then(|node| node.gpus.memory)))
+            }
+        };
+        i128::from(portion) * i128::from(share.devices)
+    });
+    let gpu = amount(&Resource::Gpu) + shared + i128::from(shape.extra_gpu_charge.max(0));
+    [amount(&Resource::Cpu), amount(&Resource::Memory), gpu]
+}
+
+/// Memory as a part of a GPU, rounded up to hundredths; a whole GPU where its memory is not known.
+fn memory_portion(memory: i64, of: Option<i64>) -> i64 {
+    let Some(of) = of.filter(|of| *of > 0) else { return GPU };
+    let hundredths = (i128::from(memory.max(0)) * 100).div_euclid(i128::from(of))
+        + i128::from((i128::from(memory.max(0)) * 100).rem_euclid(i128::from(of)) > 0);
+    i64::try_from(hundredths * 10).unwrap_or(GPU).min(GPU)
+}

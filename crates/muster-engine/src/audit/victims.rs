@@ -1,0 +1,212 @@
+//! Victims: whoever is evicted was allowed to be, for somebody who got something, and what is left of its gang makes sense.
+
+use super::gangs::{Tree, count};
+use super::queues::line;
+use super::{Fate, Finding, World};
+use muster_model::{Action, Evict, Gang, Grace, Key, MinRuntimeRule, PodState, Preemptibility, Span, Time};
+use std::collections::{BTreeMap, BTreeSet};
+
+pub(super) fn check(world: &World<'_>, findings: &mut Vec<Finding>) {
+    let mut victims: BTreeMap<usize, Vec<(usize, &Evict)>> = BTreeMap::new();
+    for (pod, fate) in world.fate.iter().enumerate() {
+        if let (Fate::Lost(evict) | Fate::Moved(evict, _), Some(gang)) = (fate, world.gang_of[pod]) {
+            victims.entry(gang).or_default().push((pod, evict));
+        }
+    }
+    for (gang, pods) in &victims {
+        for (pod, evict) in pods {
+            right(world, *gang, *pod, evict, findings);
+        }
+        if pods.iter().any(|(_, evict)| evict.action == Action::EvictStaleGangs) {
+            stale(world, *gang, findings);
+        } else {
+            left_over(world, *gang, findings);
+            protected(world, *gang, pods, findings);
+        }
+    }
+    beneficiaries(world, &victims, findings);
+}
+
+/// Whether this pod may be evicted by this action for this gang.
+fn right(world: &World<'_>, victim: usize, pod: usize, evict: &Evict, findings: &mut Vec<Finding>) {
+    let victim = world.gang(victim);
+    let pod = &world.pod(pod).key;
+    if evict.action == Action::EvictStaleGangs {
+        if evict.by.is_some() {
+            findings.push(Finding::WrongBeneficiary { pod: pod.clone(), by: evict.by.clone() });
+        }
+        return;
+    }
+    if victim.preemptibility == Preemptibility::NonPreemptible {
+        findings.push(Finding::NotPreemptible { pod: pod.clone(), gang: victim.key.clone() });
+    }
+    let by = evict.by.as_ref().and_then(|by| world.gangs.get(by)).map(|by| world.gang(*by));
+    let Some(by) = by.filter(|by| by.key != victim.key) else {
+        findings.push(Finding::WrongBeneficiary { pod: pod.clone(), by: evict.by.clone() });
+        return;
+    };
+    match evict.action {
+        Action::Preempt => {
+            if victim.queue != by.queue {
+                findings.push(Finding::OtherQueue {
+                    pod: pod.clone(),
+                    victim: victim.queue.clone(),
+                    preemptor: by.queue.clone(),
+                });
+            }
+            if victim.priority >= by.priority {
+                findings.push(Finding::NotLower {
+                    pod: pod.clone(),
+                    victim: victim.priority,
+                    preemptor: by.priority,
+                });
+            }
+        }
+        Action::Reclaim => {
+            if victim.queue == by.queue {
+                findings.push(Finding::SameQueue { pod: pod.clone(), queue: by.queue.clone() });
+            }
+        }
+        Action::Consolidate => {
+            if !evict.moved {
+                findings.push(Finding::Lost { pod: pod.clone() });
+            }
+        }
+        Action::Allocate | Action::EvictStaleGangs => {}
+    }
+}
+
+/// A gang that is evicted for its own sake has been below its minimum for too long, and goes as a whole.
+fn stale(world: &World<'_>, gang: usize, findings: &mut Vec<Finding>) {
+    let (members, gang_idx, gang) = (&world.members[gang], gang, world.gang(gang));
+    let key = || gang.key.clone();
+    if members.iter().any(|pod| world.pod(*pod).state == PodState::Succeeded) {
+        findings.push(Finding::HasSucceeded { gang: key() });
+    }
+    // Pods that are leaving still count. Every leaf is asked, even one that its parent could do without.
+    let here = |pod: usize| world.pod(pod).state.holds_room() || matches!(world.fate[pod], Fate::Bound(_));
+    let below = Tree::of(gang).is_none_or(|tree| {
+        let standing = tree.standing(&tree.sums(count(world, gang_idx, here)));
+        standing.iter().any(|(have, need)| have < need)
+    });
+    if !below {
+        findings.push(Finding::NotStale { gang: key() });
+    }
+    let now = world.cluster.now;
+    let until = match gang.staleness_grace.unwrap_or(world.policy.staleness_grace) {
+        Grace::For(span) if span >= Span::ZERO => Some(gang.stale_since.unwrap_or(now) + span),
+        Grace::For(_) | Grace::Forever => None,
+    };
+    if until.is_none_or(|until| now < until) {
+        findings.push(Finding::InGrace { gang: key(), until });
+    }
+    let stays = |pod: &&usize| match world.fate[**pod] {
+        Fate::Rest => world.pod(**pod).state.stays(),
+        Fate::Bound(_) | Fate::Moved(..) => true,
+        Fate::Absent | Fate::Promised(_) | Fate::Lost(_) => false,
+    };
+    let left = members.iter().filter(stays).count();
+    if left > 0 {
+        findings.push(Finding::StaleLeft { gang: key(), left: u32::try_from(left).unwrap_or(u32::MAX) });
+    }
+}
+
+/// Evictions leave a group its minimum, or nothing. One that did not have its minimum had nothing to lose.
+fn left_over(world: &World<'_>, gang: usize, findings: &mut Vec<Finding>) {
+    let Some(tree) = Tree::of(world.gang(gang)) else { return };
+    let had = |pod: usize| world.pod(pod).state.stays() || matches!(world.fate[pod], Fate::Bound(_));
+    let keeps = |pod: usize| had(pod) && !matches!(world.fate[pod], Fate::Lost(_));
+    let before = tree.standing(&tree.sums(count(world, gang, had)));
+    let pods = tree.sums(count(world, gang, keeps));
+    let after = tree.standing(&pods);
+    let broken = |i: &usize| pods[*i] > 0 && before[*i].0 >= before[*i].1 && after[*i].0 < after[*i].1;
+    if let Some(group) = (0..after.len()).rev().find(broken) {
+        let ((have, need), gang) = (after[group], world.gang(gang));
+        let (key, name) = (gang.key.clone(), gang.groups[group].name.clone());
+        findings.push(Finding::LeftBelowMinimum { gang: key, group: name, have, need, left: pods[group] });
+    }
+}
+
+/// Within its minimum runtime a gang may lose what it has beyond its minimum, and nothing else; being moved is an interruption too.
+fn protected(world: &World<'_>, gang: usize, pods: &[(usize, &Evict)], findings: &mut Vec<Finding>) {
+    let victim = world.gang(gang);
+    let Some(start) = victim.last_start else { return };
+    let until = pods.iter().filter_map(|(_, evict)| {
+        let by = evict.by.as_ref().and_then(|by| world.gangs.get(by)).map(|by| world.gang(*by))?;
+        let span = min_runtime(world, victim, by, evict.action)?;
+        Some(start + span)
+    });
+    let Some(until) = until.max().filter(|until| world.cluster.now < *until) else { return };
+    let enough = Tree::of(victim).is_some_and(|tree| {
+        let kept =
+            count(world, gang, |pod| matches!(world.fate[pod], Fate::Rest) && world.pod(pod).state.stays());
+        tree.standing(&tree.sums(kept)).first().is_some_and(|(have, need)| have >= need)
+    });
+    if !enough {
+        findings.push(Finding::Protected { gang: victim.key.clone(), until });
+    }
+}
+
+/// How long the victim is safe from this action; `None`: the action knows no such protection.
+fn min_runtime(world: &World<'_>, victim: &Gang, by: &Gang, action: Action) -> Option<Span> {
+    let queues = &world.cluster.queues;
+    let line_of = |gang: &Gang| line(world, &gang.queue).unwrap_or_default();
+    let own = line_of(victim);
+    match action {
+        Action::Preempt => {
+            let said = own.iter().find_map(|queue| queues[*queue].preempt_min_runtime);
+            Some(said.unwrap_or(world.policy.preempt_min_runtime))
+        }
+        Action::Reclaim => {
+            let from = match world.policy.min_runtime_rule {
+                MinRuntimeRule::Queue => 0,
+                MinRuntimeRule::BelowCommonAncestor => {
+                    let theirs: BTreeSet<usize> = line_of(by).into_iter().collect();
+                    let common = own.iter().position(|queue| theirs.contains(queue)).unwrap_or(own.len());
+                    common.saturating_sub(1)
+                }
+            };
+            let said = own.iter().skip(from).find_map(|queue| queues[*queue].reclaim_min_runtime);
+            Some(said.unwrap_or(world.policy.reclaim_min_runtime))
+        }
+        Action::Allocate | Action::Consolidate | Action::EvictStaleGangs => None,
+    }
+}
+
+/// Those for whom others were evicted: they were allowed to ask, and got something.
+fn beneficiaries(
+    world: &World<'_>,
+    victims: &BTreeMap<usize, Vec<(usize, &Evict)>>,
+    findings: &mut Vec<Finding>,
+) {
+    let mut moved: BTreeMap<&Key, BTreeSet<usize>> = BTreeMap::new();
+    let mut asking: BTreeSet<&Key> = BTreeSet::new();
+    for (gang, pods) in victims {
+        for (_, evict) in pods {
+            let Some(by) = &evict.by else { continue };
+            asking.insert(by);
+            if evict.action == Action::Consolidate {
+                moved.entry(by).or_default().insert(*gang);
+            }
+        }
+    }
+    for key in asking {
+        let Some(index) = world.gangs.get(key).copied() else { continue };
+        let (by, members) = (world.gang(index), &world.members[index]);
+        if !members.iter().any(|pod| matches!(world.fate[*pod], Fate::Bound(_) | Fate::Promised(_))) {
+            findings.push(Finding::EvictedForNothing { by: key.clone() });
+        }
+        let until: Time = by.last_eviction.unwrap_or(by.created).max(by.created) + by.preemption_delay;
+        if by.preemption_delay > Span::ZERO && world.cluster.now < until {
+            findings.push(Finding::TooEarly { by: key.clone(), until });
+        }
+        let Some(gangs) = moved.get(key) else { continue };
+        if by.preemptibility == Preemptibility::NonPreemptible {
+            findings.push(Finding::MoverNotPreemptible { by: key.clone() });
+        }
+        if let Some(most) = world.policy.max_consolidation_victims.filter(|most| gangs.len() > *most as usize)
+        {
+            findings.push(Finding::TooManyMoved { by: key.clone(), gangs: gangs.len(), most });
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! Classes: pods that ask for the same thing. Filters run per class and node, never per pod.
+//!
+//! A class is interned by the value of its shape. What of it decides about nodes without looking at what is free there (selectors,
+//! taints, MIG mode, volumes) is a *rule*, shared by classes that differ in amounts only; the set of nodes that a rule allows is
+//! computed once and kept current as nodes change.
+
+use crate::ids::{ClassId, NodeId};
+use crate::nodes::{CPU_DIM, GPU_DIM, MEMORY_DIM, Need, Nodes};
+use dense::{IdSet, IdVec, Interner, define_id};
+use muster_model::{
+    GPU, GpuShare, MigStrategy, Name, Node, NodeReason, NodeRule, Shape, ShareSize, TaintEffect, Toleration, VolumeNeed,
+    VolumeUse,
+};
+use std::sync::Arc;
+
+define_id! {
+    /// What decides about nodes regardless of what is free there.
+    pub struct RuleId;
+}
+
+pub struct Class {
+    pub shape: Arc<Shape>,
+    pub need: Need,
+    pub share: Option<GpuShare>,
+    pub rule: RuleId,
+    /// CPU, memory and GPU charged to queues; a share in memory is not in it.
+    pub charge: [i128; 3],
+    /// Asks for no GPU of any kind.
+    pub cpu_only: bool,
+    /// A free place on a node depends on more than amounts: ports, claims, attachable volumes.
+    pub has_ports: bool,
+    pub has_claims: bool,
+    pub has_attachments: bool,
+    pub asks_mig: bool,
+    /// By dimension, for nodes with NUMA zones: the pod, and its containers one by one.
+    pub by_dim: Vec<i64>,
+    pub containers_by_dim: Vec<Vec<i64>>,
+}
+
+/// The part of a shape that a rule is about.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct RuleKey {
+    node: NodeRule,
+    tolerations: Vec<Toleration>,
+    volumes: Vec<VolumeUse>,
+    only_node: Option<Name>,
+    gpu: GpuKind,
+    missing: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum GpuKind {
+    None,
+    Whole,
+    Share,
+    MemoryShare,
+    Mig,
+}
+
+#[derive(Default)]
+pub struct Classes {
+    by_shape: Interner<ClassId, Arc<Shape>>,
+    pub rows: IdVec<ClassId, Class>,
+    rules: Interner<RuleId, RuleKey>,
+    allowed: IdVec<RuleId, Option<IdSet<NodeId>>>,
+}
+
+impl Classes {
+    pub fn intern(&mut self, shape: &Arc<Shape>, nodes: &mut Nodes) -> ClassId {
+        if let Some(id) = self.by_shape.get(shape) {
+            return id;
+        }
+        let id = self.by_shape.intern(shape.clone());
+        let amounts: Vec<_> = shape.requests.iter().map(|(r, a)| (r.clone(), a)).collect();
+        let need: Need = amounts
+            .into_iter()
+            .filter(|(_, amount)| *amount > 0)
+            .map(|(r, amount)| (nodes.dim(&r) as u32, amount))
+            .collect();
+        let of = |dim: usize| {
+            need.iter().find(|(d, _)| *d as usize == dim).map_or(0, |(_, amount)| i128::from(*amount))
+        };
+        let asks_mig = shape
+            .requests
+            .iter()
+            .any(|(r, _)| matches!(r, muster_model::Resource::Other(name) if name.starts_with("nvidia.com/mig-")));
+        let gpu = match shape.gpu_share.map(|s| s.size) {
+            Some(ShareSize::Portion(_)) => GpuKind::Share,
+            Some(ShareSize::Memory(_)) => GpuKind::MemoryShare,
+            None if of(GPU_DIM) > 0 => GpuKind::Whole,
+            None if asks_mig => GpuKind::Mig,
+            None => GpuKind::None,
+        };
+        let portion = match shape.gpu_share {
+            Some(GpuShare { size: ShareSize::Portion(part), devices }) => {
+                i128::from(part) * i128::from(devices)
+            }
+            _ => 0,
+        };
+        let charge =
+            [of(CPU_DIM), of(MEMORY_DIM), of(GPU_DIM) + portion + i128::from(shape.extra_gpu_charge.max(0))];
+        let rule = self.rules.intern(RuleKey {
+            node: NodeRule { preferred: Vec::new(), ..shape.node.clone() },
+            tolerations: shape.tolerations.clone(),
+            volumes: shape.volumes.clone(),
+            only_node: shape.only_node.clone(),
+            gpu,
+            missing: !shape.missing.is_empty(),
+        });
+        self.allowed.ensure(rule);
+        let mut dense = |amounts: &muster_model::Amounts| {
+            let mut by_dim = Vec::new();
+            for (resource, amount) in amounts.iter() {
+                let dim = nodes.dim(resource);
+                if by_dim.len() <= dim {
+                    by_dim.resize(dim + 1, 0);
+                }
+                by_dim[dim] = amount;
+            }
+            by_dim
+        };
+        let row = Class {
+            by_dim: dense(&shape.requests),
+            containers_by_dim: shape.containers.iter().map(&mut dense).collect(),
+            need,
+            share: shape.gpu_share,
+            rule,
+            charge,
+            cpu_only: gpu == GpuKind::None && shape.extra_gpu_charge == 0,
+            has_ports: !shape.ports.is_empty(),
+            has_claims: !shape.claims.is_empty(),
+            has_attachments: shape.volumes.iter().any(|v| v.driver.is_some() || v.one_pod),
+            asks_mig,
+            shape: shape.clone(),
+        };
+        self.rows.push(row);
+        id
+    }
+
+    /// Makes sure that the rule's set of nodes is there.
+    pub fn settle(&mut self, rule: RuleId, nodes: &Nodes) {
+        if self.allowed[rule].is_some() {
+            return;
+        }
+        let key = &self.rules[rule];
+        let set = nodes
+            .known()
+            .filter(|id| nodes.rows[*id].model.as_ref().is_some_and(|n| refuses(key, n).is_none()))
+            .collect();
+        self.allowed[rule] = Some(set);
+    }
+
+    /// The nodes that a rule allows; settle it first.
+    pub fn allowed(&self, rule: RuleId) -> Option<&IdSet<NodeId>> {
+        self.allowed.get(rule).and_then(Option::as_ref)
+    }
+
+    /// A node appeared, changed or went.
+    pub fn node_changed(&mut self, id: NodeId, node: Option<&Node>) {
+        for (rule, set) in self.allowed.iter_mut() {
+            if let Some(set) = set {
+                set.set(id, node.is_some_and(|n| refuses(&self.rules[rule], n).is_none()));
+            }
+        }
+    }
+
+    /// Why the rule does not allow this node.
+    pub fn why_not(&self, rule: RuleId, node: &Node) -> Option<NodeReason> {
+        refuses(&self.rules[rule], node)
+    }
+
+    /// What a share takes of one GPU of this size, in thousandths of a MiB.
+    pub fn share_amount(share: GpuShare, size: i64) -> i64 {
+        match share.size {
+            ShareSize::Portion(part) => part.saturating_mul(size) / GPU,
+            ShareSize::Memory(mib) => mib.saturating_mul(1000),
+        }
+    }
+
+    /// What a share in memory costs a queue on GPUs of this many MiB: rounded up to hundredths of a GPU.
+    pub fn memory_charge(share: GpuShare, memory: i64) -> i128 {
+        match share.size {
+            ShareSize::Portion(_) => 0,
+            ShareSize::Memory(mib) => {
+                let memory = i128::from(memory.max(1));
+                (i128::from(mib) * 100 + memory - 1) / memory * 10 * i128::from(share.devices)
+            }
+        }
+    }
+}
+
+fn refuses(key: &RuleKey, node: &Node) -> Option<NodeReason> {
+    if !node.conditions.usable() {
+        return Some(NodeReason::NotUsable);
+    }
+    if key.only_node.as_ref().is_some_and(|only| *only != node.name)
+        || !key.node.allows(&node.name, &node.labels)
+    {
+        return Some(NodeReason::NodeAffinity);
+    }
+    let bad = node.taints.iter().find(|t| {
+        t.effect != TaintEffect::PreferNoSchedule && !key.tolerations.iter().any(|tol| tol.covers(t))
+    });
+    if let Some(taint) = bad {
+        return Some(NodeReason::Taint { key: taint.key.clone() });
+    }
+    let gpus = &node.gpus;
+    let wrong_mode = match key.gpu {
+        GpuKind::None => false,
+        GpuKind::Whole => gpus.mig == MigStrategy::Mixed,
+        GpuKind::Share | GpuKind::MemoryShare => gpus.mig != MigStrategy::None || gpus.dra,
+        GpuKind::Mig => gpus.mig != MigStrategy::Mixed,
+    };
+    if wrong_mode {
+        return Some(NodeReason::MigMode);
+    }
+    if key.gpu == GpuKind::MemoryShare && gpus.memory.is_none() {
+        return Some(NodeReason::GpuMemoryUnknown);
+    }
+    if key.missing || !key.volumes.iter().all(|v| reachable(&v.need, node)) {
+        return Some(NodeReason::Volume);
+    }
+    None
+}
+
+fn reachable(need: &VolumeNeed, node: &Node) -> bool {
+    let any = |terms: &[muster_model::NodeTerm]| {
+        terms.is_empty() || terms.iter().any(|t| t.holds(&node.name, &node.labels))
+    };
+    match need {
+        VolumeNeed::Bound { reachable } => any(reachable),
+        VolumeNeed::WaitsForPod { provisioned, free } => {
+            provisioned.as_ref().is_some_and(|terms| any(terms)) || free.iter().any(|terms| any(terms))
+        }
+        VolumeNeed::Unbound => false,
+    }
+}

@@ -1,0 +1,456 @@
+//! A cycle: the policy's actions in order, each deciding gang by gang.
+//!
+//! What an action decides is committed at once and counts for the next. Every gang is placed whole or not at all.
+
+use crate::ids::{GangId, PodId};
+use crate::order::{Entry, Lineup};
+use crate::place::{Failure, Mode};
+use crate::queues::Trio;
+use crate::solve::Found;
+use crate::state::{Spot, St, State};
+use dense::Mark;
+use indexmap::IndexMap;
+use muster_model::{
+    Action, Bind, Conditions, Decisions, Evict, Grace, MigStrategy, Min, Pipeline, Placement, Reason, Resource, Span,
+    ZoneUse,
+};
+use rustc_hash::FxBuildHasher;
+use std::collections::BTreeMap;
+
+type Map<K, V> = IndexMap<K, V, FxBuildHasher>;
+
+/// What a cycle keeps track of besides the state.
+#[derive(Default)]
+pub struct Ledger {
+    pub decisions: Decisions,
+    /// Every pod whose place was decided.
+    pub changed: Vec<PodId>,
+    /// Why gangs were not placed, by gang: of the placement, and of the searches for victims.
+    pub failures: Map<GangId, Failure>,
+    pub searches: Map<GangId, Vec<Reason>>,
+}
+
+/// Gangs that nothing but their names tells apart, as far as placing them goes.
+#[derive(PartialEq, Eq, PartialOrd, Ord, Clone)]
+struct Signature {
+    queue: crate::ids::QueueId,
+    firm: bool,
+    priority: i32,
+    rule: Option<(muster_model::Name, Option<muster_model::Name>, Option<muster_model::Name>)>,
+    classes: Vec<(crate::ids::ClassId, u32)>,
+}
+
+impl State {
+    /// Brings everything that is kept between cycles up to date.
+    pub fn begin_cycle(&mut self) {
+        self.queues.refresh();
+        let ranks_changed = self.nodes.refresh_ranks();
+        self.topologies.refresh(&self.nodes, ranks_changed);
+        self.settle_indexes(ranks_changed);
+        self.set_total();
+        for gang in self.waiting.iter().collect::<Vec<_>>() {
+            self.gangs.rows[gang].sort(&mut self.pods);
+        }
+        if self.policy.quotas {
+            let total = self.total;
+            self.queues.set_fair_shares(&total, self.policy.usage_weight);
+        }
+        self.epoch += 1;
+    }
+
+    fn set_total(&mut self) {
+        let mut total: Trio = [0; 3];
+        let mut memory: (Option<i64>, Option<i64>) = (None, None);
+        for id in self.nodes.known() {
+            let row = &self.nodes.rows[id];
+            let Some(node) = &row.model else { continue };
+            if let Some(mib) = self.nodes.gpu_memory(id).filter(|_| self.nodes.has_gpus(id)) {
+                memory.0 = Some(memory.0.map_or(mib, |m| m.min(mib)));
+                memory.1 = Some(memory.1.map_or(mib, |m| m.max(mib)));
+            }
+            if !Conditions::usable(node.conditions) {
+                continue;
+            }
+            for dim in 0..3 {
+                total[dim] += i128::from(self.nodes.cap(id, dim)) - row.foreign[dim];
+            }
+            if node.gpus.mig != MigStrategy::None {
+                total[2] += node.allocatable.iter().map(|(r, n)| mig_gpus(r) * i128::from(n)).sum::<i128>();
+            }
+        }
+        self.total = total;
+        if memory != self.gpu_memory {
+            self.recount_demand(memory);
+        }
+    }
+
+    /// Shares in memory are worth another part of a GPU now: what waiting pods ask for is counted anew.
+    fn recount_demand(&mut self, memory: (Option<i64>, Option<i64>)) {
+        let asking: Vec<PodId> = self
+            .pods
+            .iter()
+            .filter(|(_, row)| row.gang.is_some() && self.classes.rows[row.class].share.is_some())
+            .map(|(id, _)| id)
+            .collect();
+        for pod in &asking {
+            self.lift(*pod);
+        }
+        self.gpu_memory = memory;
+        for pod in asking {
+            self.lower(pod);
+        }
+    }
+
+    pub fn run(&mut self, action: Action, ledger: &mut Ledger) {
+        match action {
+            Action::Allocate => self.allocate(ledger),
+            Action::Consolidate | Action::Reclaim | Action::Preempt => self.take(action, ledger),
+            Action::EvictStaleGangs => self.evict_stale_gangs(ledger),
+        }
+    }
+
+    /// Gangs that could be placed, in line, at most so many of each queue.
+    fn lineup(&mut self, action: Action) -> Lineup {
+        let mut entries: Vec<Entry> = Vec::new();
+        for gang in self.waiting.iter() {
+            let row = &self.gangs.rows[gang];
+            if row.queue.is_some_and(|q| self.queues.is_sound_leaf(q)) && row.ready() {
+                let pods = row.to_place(&self.pods, false);
+                if !pods.is_empty() {
+                    entries.push(Entry::asking(self, gang, &pods));
+                }
+            }
+        }
+        let mut line = Lineup::new(false);
+        line.extend(self, entries);
+        if let Some(depth) = self.policy.queue_depth.get(&action) {
+            line.keep_first(*depth);
+        }
+        line
+    }
+
+    fn allocate(&mut self, ledger: &mut Ledger) {
+        let mut line = self.lineup(Action::Allocate);
+        // Within this action room only shrinks, so what failed once fails again.
+        let mut failed: BTreeMap<Signature, Failure> = BTreeMap::new();
+        while let Some(entry) = line.pop(self) {
+            let gang = entry.gang;
+            let pods = self.gangs.rows[gang].to_place(&self.pods, false);
+            if pods.is_empty() {
+                continue;
+            }
+            let signature = self.signature(gang, &pods);
+            if let Some(failure) = signature.as_ref().and_then(|s| failed.get(s)) {
+                let mut failure = failure.clone();
+                if let Failure::NoNode { pod, .. } = &mut failure {
+                    *pod = pods[0];
+                }
+                ledger.failures.insert(gang, failure);
+                continue;
+            }
+            let mark = self.mark();
+            match self.place(gang, &pods, Mode::Allocate) {
+                Ok(()) => {
+                    self.promise_whole(gang);
+                    self.commit(mark, Action::Allocate, None, ledger);
+                    ledger.failures.swap_remove(&gang);
+                    let again = self.gangs.rows[gang].to_place(&self.pods, false);
+                    if !again.is_empty() {
+                        let entry = Entry::asking(self, gang, &again);
+                        line.push(self, entry);
+                    }
+                }
+                Err(failure) => {
+                    self.roll_back(mark);
+                    if let Some(signature) = signature {
+                        failed.insert(signature, failure.clone());
+                    }
+                    ledger.failures.insert(gang, failure);
+                }
+            }
+        }
+    }
+
+    /// What tells gangs apart; `None` if more than this does.
+    fn signature(&self, gang: GangId, pods: &[PodId]) -> Option<Signature> {
+        let row = &self.gangs.rows[gang];
+        let model = row.model.as_ref()?;
+        if row.groups.len() != 1 || row.n_active() > 0 {
+            return None;
+        }
+        let mut classes: BTreeMap<crate::ids::ClassId, u32> = BTreeMap::new();
+        for pod in pods {
+            let p = self.pods.row(*pod);
+            if !self.company.is_silent(p.guest) || p.model.nominated.is_some() {
+                return None;
+            }
+            *classes.entry(p.class).or_default() += 1;
+        }
+        Some(Signature {
+            queue: row.queue?,
+            firm: !row.preemptible(),
+            priority: row.priority(),
+            rule: model.groups[0]
+                .topology
+                .as_ref()
+                .map(|t| (t.topology.clone(), t.required.clone(), t.preferred.clone())),
+            classes: classes.into_iter().collect(),
+        })
+    }
+
+    /// A gang that has its minimum only together with promises is promised everything: nothing of it is bound alone.
+    fn promise_whole(&mut self, gang: GangId) {
+        let row = &self.gangs.rows[gang];
+        let lacks = row.leaves().any(|(_, g)| {
+            let Min::Pods(min) = g.min else { return false };
+            g.count(St::Pipelined) > 0 && g.active() - g.count(St::Pipelined) < min
+        });
+        if !lacks {
+            return;
+        }
+        let placed: Vec<PodId> = row.pods().filter(|p| self.pods.row(*p).spot.st == St::Allocated).collect();
+        for pod in placed {
+            let row = self.pods.row(pod);
+            // Bound by an earlier step of this cycle: that stands.
+            if row.committed {
+                continue;
+            }
+            let spot = Spot { st: St::Pipelined, ..row.spot.clone() };
+            self.move_pod(pod, spot);
+        }
+    }
+
+    /// Makes a trial a decision.
+    fn commit(&mut self, mark: Mark, action: Action, by: Option<GangId>, ledger: &mut Ledger) {
+        let changed = self.changed_since(&mark);
+        self.log.commit(mark);
+        self.epoch += 1;
+        let by = by.map(|g| self.gangs.rows[g].key.clone());
+        for pod in changed {
+            let row = self.pods.row(pod);
+            let Some(gang) = row.gang.map(|g| self.gangs.rows[g].key.clone()) else { continue };
+            let key = row.model.key.clone();
+            let was_there = row.origin.node.is_some();
+            let decided = match row.spot.st {
+                St::Allocated if !was_there => {
+                    let placement = self.placement(pod);
+                    ledger.decisions.binds.push(Bind { pod: key, gang, action, placement });
+                    true
+                }
+                St::Pipelined => {
+                    let placement = self.placement(pod);
+                    if was_there {
+                        ledger.decisions.evictions.push(Evict {
+                            pod: key.clone(),
+                            gang: gang.clone(),
+                            action,
+                            by: by.clone(),
+                            moved: true,
+                        });
+                    }
+                    ledger.decisions.pipelined.push(Pipeline { pod: key, gang, action, placement });
+                    true
+                }
+                // A place or a promise of this cycle that someone else needs more.
+                St::Pending if row.spot.on_trial => {
+                    ledger.decisions.binds.retain(|b| b.pod != key);
+                    ledger.decisions.pipelined.retain(|p| p.pod != key);
+                    self.move_pod(pod, Spot::waiting());
+                    self.pods.set_committed(pod, false);
+                    false
+                }
+                St::Releasing if row.spot.on_trial => {
+                    ledger.decisions.evictions.push(Evict { pod: key, gang, action, by: by.clone(), moved: false });
+                    let spot = Spot { on_trial: false, ..row.spot.clone() };
+                    self.move_pod(pod, spot);
+                    true
+                }
+                _ => false,
+            };
+            if decided {
+                self.pods.set_committed(pod, true);
+                ledger.changed.push(pod);
+            }
+        }
+    }
+
+    fn placement(&self, pod: PodId) -> Placement {
+        let row = self.pods.row(pod);
+        let Some(node) = row.spot.node else { return Placement::default_at_nowhere() };
+        let mut placement = Placement { node: self.nodes.rows[node].name.clone(), ..Placement::default_at_nowhere() };
+        let class = &self.classes.rows[row.class];
+        if let Some(share) = class.share {
+            let charge = self.charge(row.class, self.nodes.gpu_memory(node))[2];
+            placement.gpu_portion = Some((charge / i128::from(share.devices.max(1))) as i64);
+        }
+        if let Some(extra) = &row.spot.extra {
+            placement.gpu_groups = extra.gpu_groups.to_vec();
+            placement.gpus = (0..64).filter(|i| extra.gpus >> i & 1 == 1).collect();
+            placement.zones = extra
+                .zones
+                .iter()
+                .map(|take| ZoneUse {
+                    zone: take.zone,
+                    amounts: take
+                        .amounts
+                        .iter()
+                        .map(|(dim, n)| (crate::place::resource_of(&self.nodes, *dim as u32), *n))
+                        .collect(),
+                })
+                .collect();
+            placement.devices = extra
+                .devices
+                .iter()
+                .map(|g| (g.claim.clone(), g.request.clone(), self.device_name(g.device)))
+                .collect();
+        }
+        placement
+    }
+
+    /// Consolidation, reclaim, preemption: gangs that found no room look for victims.
+    fn take(&mut self, action: Action, ledger: &mut Ledger) {
+        if action == Action::Consolidate && self.policy.max_consolidation_victims == Some(0) {
+            return;
+        }
+        let mut line = self.lineup(action);
+        let mut failed: BTreeMap<Signature, (u64, Reason)> = BTreeMap::new();
+        let mut left = self.policy.action_search_budget.unwrap_or(u64::MAX);
+        while let Some(entry) = line.pop(self) {
+            let gang = entry.gang;
+            let pods = self.gangs.rows[gang].to_place(&self.pods, false);
+            let Some(model) = self.gangs.rows[gang].model.clone() else { continue };
+            let anchor = model.last_eviction.map_or(model.created, |t| t.max(model.created));
+            let until = anchor + model.preemption_delay;
+            if model.preemption_delay > Span::ZERO && until > self.now {
+                ledger.searches.entry(gang).or_default().push(Reason::PreemptionDelay { until });
+                continue;
+            }
+            let need = self.demand_of(&pods);
+            if pods.is_empty() || !self.may_search(action, gang, &pods, &need) {
+                continue;
+            }
+            let signature = self.signature(gang, &pods);
+            if let Some((epoch, reason)) = signature.as_ref().and_then(|s| failed.get(s))
+                && *epoch == self.epoch
+            {
+                ledger.searches.entry(gang).or_default().push(reason.clone());
+                continue;
+            }
+            let mut candidates: Vec<GangId> =
+                self.gangs.rows.ids().filter(|v| self.is_candidate(action, gang, *v, &need)).collect();
+            for victim in &candidates {
+                self.gangs.rows[*victim].sort(&mut self.pods);
+            }
+            if action == Action::Consolidate
+                && let Some(most) = self.policy.max_consolidation_victims
+            {
+                // The gangs that cost the least to move.
+                candidates.sort_by_cached_key(|g| (self.gangs.rows[*g].n_active(), self.gangs.rows[*g].key.clone()));
+                candidates.truncate(most as usize);
+            }
+            let budget = self.policy.gang_search_budget.unwrap_or(u64::MAX).min(left);
+            let mark = self.mark();
+            let found = self.search(action, gang, candidates, budget);
+            let reason = match found {
+                Found::Solution => {
+                    self.commit(mark, action, Some(gang), ledger);
+                    ledger.failures.swap_remove(&gang);
+                    continue;
+                }
+                Found::Nothing { candidates, tried } => {
+                    left = left.saturating_sub(tried);
+                    Reason::NoVictims { action, candidates, tried }
+                }
+                Found::Unknown { tried } => {
+                    left = left.saturating_sub(tried);
+                    Reason::SearchEnded { action, tried }
+                }
+            };
+            self.roll_back(mark);
+            if let Some(signature) = signature {
+                failed.insert(signature, (self.epoch, reason.clone()));
+            }
+            ledger.searches.entry(gang).or_default().push(reason);
+        }
+    }
+
+    /// Whether a gang may look for victims by this action at all.
+    fn may_search(&self, action: Action, gang: GangId, pods: &[PodId], need: &Trio) -> bool {
+        let row = &self.gangs.rows[gang];
+        match action {
+            Action::Consolidate => {
+                let gpus: i128 = need[2];
+                row.preemptible()
+                    && (gpus == 0 || i128::from(self.gpus_left()) >= gpus || self.has_shares(pods))
+            }
+            Action::Reclaim => self.can_reclaim(gang, need),
+            Action::Preempt => {
+                row.preemptible()
+                    || !self.policy.quotas
+                    || row.queue.is_some_and(|q| self.queues.over_quota(q, need).is_none())
+            }
+            Action::Allocate | Action::EvictStaleGangs => false,
+        }
+    }
+
+    fn has_shares(&self, pods: &[PodId]) -> bool {
+        pods.iter().any(|p| self.classes.rows[self.pods.row(*p).class].share.is_some())
+    }
+
+    /// Gangs that have run below their minimum for too long make room.
+    fn evict_stale_gangs(&mut self, ledger: &mut Ledger) {
+        for gang in self.gangs.rows.ids().collect::<Vec<_>>() {
+            let row = &self.gangs.rows[gang];
+            let Some(model) = row.model.clone() else { continue };
+            let has_active = row.leaves().any(|(_, g)| g.active() > g.count(St::Pipelined));
+            let succeeded = row.leaves().any(|(_, g)| g.count(St::Succeeded) > 0);
+            if !has_active || succeeded || row.has_minimum_in_use() {
+                continue;
+            }
+            if model.stale_since.is_none() {
+                ledger.decisions.newly_stale.push(row.key.clone());
+            }
+            let grace = match model.staleness_grace.unwrap_or(self.policy.staleness_grace) {
+                Grace::Forever => continue,
+                Grace::For(span) => span,
+            };
+            if self.now - model.stale_since.unwrap_or(self.now) < grace {
+                continue;
+            }
+            let pods: Vec<PodId> = row.pods().filter(|p| self.is_evictable(*p)).collect();
+            let mark = self.mark();
+            for pod in pods {
+                self.evict_on_trial(pod);
+            }
+            self.commit(mark, Action::EvictStaleGangs, None, ledger);
+        }
+        ledger.decisions.newly_stale.sort();
+    }
+}
+
+/// How many GPUs a MIG profile counts as: the number before the `g`.
+fn mig_gpus(resource: &Resource) -> i128 {
+    let Resource::Other(name) = resource else { return 0 };
+    let Some(profile) = name.strip_prefix("nvidia.com/mig-") else { return 0 };
+    match profile.split_once("g.") {
+        Some((n, _)) => n.parse::<i128>().unwrap_or(0) * i128::from(muster_model::GPU),
+        None => 0,
+    }
+}
+
+trait Nowhere {
+    fn default_at_nowhere() -> Self;
+}
+
+impl Nowhere for Placement {
+    fn default_at_nowhere() -> Self {
+        Self {
+            node: muster_model::Name::from(""),
+            gpu_groups: Vec::new(),
+            gpu_portion: None,
+            gpus: Vec::new(),
+            zones: Vec::new(),
+            devices: Vec::new(),
+        }
+    }
+}

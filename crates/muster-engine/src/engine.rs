@@ -1,0 +1,72 @@
+//! The engine's face: changes in, decisions out.
+
+use crate::cycle::Ledger;
+use crate::state::State;
+use muster_model::{Change, Cluster, Decisions, Diagnostic, Key, Policy, Refusal, Time};
+
+pub struct Engine {
+    state: State,
+}
+
+impl Engine {
+    pub fn new(policy: Policy) -> Self {
+        Self { state: State::new(policy) }
+    }
+
+    /// An engine that knows this cluster.
+    pub fn build(cluster: Cluster, policy: Policy) -> (Self, Vec<Diagnostic>) {
+        let mut engine = Self::new(policy);
+        let diagnostics = engine.apply(cluster.into_changes());
+        (engine, diagnostics)
+    }
+
+    /// Takes changes in order.
+    pub fn apply(&mut self, changes: impl IntoIterator<Item = Change>) -> Vec<Diagnostic> {
+        let state = &mut self.state;
+        for change in changes {
+            match change {
+                Change::PutNode(node) => state.put_node(&node.name.clone(), Some(node)),
+                Change::DropNode(name) => state.put_node(&name, None),
+                Change::PutPod(pod) => state.put_pod(pod),
+                Change::DropPod(key) => state.drop_pod(&key),
+                Change::PutGang(gang) => state.put_gang(&gang.key.clone(), Some(gang)),
+                Change::DropGang(key) => state.put_gang(&key, None),
+                Change::PutQueue(queue) => {
+                    let id = state.queues.intern(&queue.name);
+                    state.queues.set_model(id, Some(queue));
+                }
+                Change::DropQueue(name) => {
+                    let id = state.queues.intern(&name);
+                    state.queues.set_model(id, None);
+                }
+                Change::PutTopology(topology) => state.topologies.put(topology),
+                Change::DropTopology(name) => state.topologies.drop(&name),
+                Change::PutDevice(device) => state.put_device(device),
+                Change::DropDevice(name) => state.drop_device(&name),
+                Change::PutClaim(claim) => state.put_claim(claim),
+                Change::DropClaim(key) => state.drop_claim(&key),
+            }
+        }
+        Vec::new()
+    }
+
+    /// Runs the policy's actions once. What was decided is assumed from then on: bound pods hold their room, evicted pods are releasing
+    /// theirs; promises (pipelined pods) are not kept, the next cycle makes them anew.
+    pub fn cycle(&mut self, now: Time) -> Decisions {
+        self.state.now = now;
+        self.state.begin_cycle();
+        let mut ledger = Ledger::default();
+        for action in self.state.policy.actions.clone() {
+            self.state.run(action, &mut ledger);
+        }
+        ledger.decisions.refusals = self.state.refusals(&ledger);
+        self.state.settle(&ledger.changed);
+        ledger.decisions
+    }
+
+    /// Why the gang waits and what would help, in full; `None` if it is not known or has nothing waiting.
+    pub fn explain(&mut self, gang: &Key, now: Time) -> Option<Refusal> {
+        self.state.now = now;
+        self.state.explain(gang)
+    }
+}

@@ -1,0 +1,361 @@
+//! Gangs as the engine sees them: the tree of groups, its pods by state, and what to place or evict next.
+//!
+//! *Invariant:* the counts of a leaf equal what its pods' states say; the state table keeps them.
+
+use crate::ids::{GangId, PodId, QueueId};
+use crate::state::{Pods, St};
+use dense::IdVec;
+use indexmap::IndexMap;
+use muster_model::{Gang, Key, Min, Preemptibility};
+use rustc_hash::FxBuildHasher;
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+#[derive(Default)]
+pub struct Gangs {
+    ids: IndexMap<Key, GangId, FxBuildHasher>,
+    pub rows: IdVec<GangId, Row>,
+}
+
+pub struct Row {
+    pub key: Key,
+    pub model: Option<Arc<Gang>>,
+    pub queue: Option<QueueId>,
+    pub groups: Vec<Group>,
+    /// Pods that name this gang and no leaf of it; they wait for a gang that has one.
+    pub strays: Vec<PodId>,
+    pub n_pending: u32,
+    /// Leaves whose pods are not in order.
+    pub unsorted: bool,
+}
+
+pub struct Group {
+    pub parent: Option<usize>,
+    pub children: Vec<usize>,
+    pub min: Min,
+    /// Of a leaf: its pods in the order in which they are placed.
+    pub pods: Vec<PodId>,
+    pub counts: [u32; St::COUNT],
+    /// No pod before this one may be placed.
+    pub first_waiting: usize,
+}
+
+impl Gangs {
+    pub fn intern(&mut self, key: &Key) -> GangId {
+        if let Some(id) = self.ids.get(key) {
+            return *id;
+        }
+        let id = self.rows.push(Row {
+            key: key.clone(),
+            model: None,
+            queue: None,
+            groups: Vec::new(),
+            strays: Vec::new(),
+            n_pending: 0,
+            unsorted: false,
+        });
+        self.ids.insert(key.clone(), id);
+        id
+    }
+
+    pub fn get(&self, key: &Key) -> Option<GangId> {
+        self.ids.get(key).copied()
+    }
+}
+
+impl Row {
+    pub fn set_model(&mut self, model: Option<Arc<Gang>>) {
+        self.groups = match &model {
+            None => Vec::new(),
+            Some(gang) => {
+                let mut groups: Vec<Group> = gang
+                    .groups
+                    .iter()
+                    .map(|g| Group {
+                        parent: g.parent.map(|p| p as usize),
+                        children: Vec::new(),
+                        min: g.min,
+                        pods: Vec::new(),
+                        counts: [0; St::COUNT],
+                        first_waiting: 0,
+                    })
+                    .collect();
+                for i in 0..groups.len() {
+                    // A parent that does not come before its child is a defect of the front end; such a group hangs from nothing.
+                    if let Some(parent) = groups[i].parent.filter(|p| *p < i) {
+                        groups[parent].children.push(i);
+                    }
+                }
+                groups
+            }
+        };
+        self.model = model;
+    }
+
+    /// The leaf of this name, or the only one.
+    pub fn leaf_named(&self, name: Option<&str>) -> Option<usize> {
+        let model = self.model.as_ref()?;
+        let leaf = |i: &usize| self.groups.get(*i).is_some_and(Group::is_leaf);
+        match name {
+            Some(name) => (0..model.groups.len()).find(|i| leaf(i) && &*model.groups[*i].name == name),
+            None => {
+                let mut leaves = (0..self.groups.len()).filter(|i| leaf(i));
+                let first = leaves.next()?;
+                leaves.next().is_none().then_some(first)
+            }
+        }
+    }
+
+    pub fn preemptible(&self) -> bool {
+        self.model.as_ref().is_some_and(|m| m.preemptibility == Preemptibility::Preemptible)
+    }
+
+    pub fn priority(&self) -> i32 {
+        self.model.as_ref().map_or(0, |m| m.priority)
+    }
+
+    pub fn leaves(&self) -> impl Iterator<Item = (usize, &Group)> {
+        self.groups.iter().enumerate().filter(|(_, g)| g.is_leaf())
+    }
+
+    pub fn pods(&self) -> impl Iterator<Item = PodId> + '_ {
+        self.groups.iter().flat_map(|g| g.pods.iter().copied())
+    }
+
+    /// Pods that hold a place or a promise and keep it.
+    pub fn n_active(&self) -> u32 {
+        self.leaves().map(|(_, g)| g.active()).sum()
+    }
+
+    /// How much of the gang is needed, in pods.
+    pub fn n_needed(&self, group: usize) -> u32 {
+        let Some(g) = self.groups.get(group) else { return 0 };
+        match g.min {
+            Min::Pods(n) => n,
+            Min::Children(k) => {
+                let mut mins: Vec<u32> = g.children.iter().map(|c| self.n_needed(*c)).collect();
+                mins.sort_unstable();
+                let k = k.map_or(mins.len(), |k| k as usize);
+                mins.iter().take(k).fold(0_u32, |sum, n| sum.saturating_add(*n))
+            }
+        }
+    }
+
+    /// Whether the counts, as `count` reads them, make the group whole.
+    fn whole(&self, group: usize, count: &impl Fn(&Group) -> u32) -> bool {
+        let g = &self.groups[group];
+        match g.min {
+            Min::Pods(n) => count(g) >= n,
+            Min::Children(k) => {
+                let need = k.map_or(g.children.len(), |k| k as usize);
+                g.children.iter().filter(|c| self.whole(**c, count)).count() >= need
+            }
+        }
+    }
+
+    /// Enough pods keep a place or a promise.
+    pub fn satisfied(&self, group: usize) -> bool {
+        self.groups.get(group).is_some() && self.whole(group, &Group::active)
+    }
+
+    /// Enough pods exist and are free of gates.
+    pub fn ready(&self) -> bool {
+        !self.groups.is_empty() && self.whole(0, &|g| g.active() + g.count(St::Pending))
+    }
+
+    /// Enough pods have a place, even if they are about to lose it.
+    pub fn has_minimum_in_use(&self) -> bool {
+        !self.groups.is_empty()
+            && self.whole(0, &|g| g.active() + g.count(St::Releasing) + g.count(St::Stuck))
+    }
+
+    /// Below its minimum, at it, or above it.
+    pub fn elastic_state(&self) -> u8 {
+        let mut above = false;
+        for (_, g) in self.leaves() {
+            let Min::Pods(min) = g.min else { continue };
+            match g.active().cmp(&min) {
+                Ordering::Less => return 0,
+                Ordering::Greater => above = true,
+                Ordering::Equal => {}
+            }
+        }
+        1 + u8::from(above)
+    }
+
+    /// The pods to place next, in order: what the gang lacks to be whole, or one more where it is elastic. `released` also offers pods that a trial
+    /// has evicted.
+    pub fn to_place(&self, pods: &Pods, released: bool) -> Vec<PodId> {
+        let mut out = Vec::new();
+        if !self.groups.is_empty() {
+            self.pick(0, pods, released, &mut out);
+        }
+        out
+    }
+
+    fn pick(&self, group: usize, pods: &Pods, released: bool, out: &mut Vec<PodId>) {
+        let g = &self.groups[group];
+        match g.min {
+            Min::Pods(min) => {
+                let lacking = min.saturating_sub(g.active()).max(1) as usize;
+                let mut taken = 0;
+                for pod in &g.pods[g.first_waiting.min(g.pods.len())..] {
+                    if taken == lacking {
+                        break;
+                    }
+                    if pods.may_be_placed(*pod, released) {
+                        out.push(*pod);
+                        taken += 1;
+                    }
+                }
+            }
+            Min::Children(k) => {
+                let order = self.children_in_order(group);
+                let need = k.map_or(order.len(), |k| k as usize);
+                let n_satisfied = order.iter().filter(|c| self.satisfied(**c)).count();
+                if n_satisfied < need {
+                    // Only as many children as are lacking, of those that can become whole.
+                    let can = |c: &usize| {
+                        !self.satisfied(*c)
+                            && self.whole(*c, &|g| {
+                                g.active() + g.pods.iter().filter(|p| pods.may_be_placed(**p, released)).count() as u32
+                            })
+                    };
+                    for child in order.iter().filter(|c| can(c)).take(need - n_satisfied) {
+                        self.pick(*child, pods, released, out);
+                    }
+                } else {
+                    for child in order {
+                        let before = out.len();
+                        self.pick(child, pods, released, out);
+                        if out.len() > before {
+                            return;
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Children in the order in which they are served: those that lack pods first, required ones before optional ones, the emptier first.
+    pub fn children_in_order(&self, group: usize) -> Vec<usize> {
+        let mut order = self.groups[group].children.clone();
+        let name = |i: usize| self.model.as_ref().map(|m| m.groups[i].name.clone());
+        order.sort_by(|a, b| {
+            let threshold = |i: usize| u64::from(self.threshold(i));
+            let active = |i: usize| u64::from(self.progress(i));
+            let (ta, tb, aa, ab) = (threshold(*a), threshold(*b), active(*a), active(*b));
+            self.satisfied(*a)
+                .cmp(&self.satisfied(*b))
+                .then_with(|| (ta == 0).cmp(&(tb == 0)))
+                .then_with(|| (aa * tb.max(1)).cmp(&(ab * ta.max(1))))
+                .then_with(|| aa.cmp(&ab))
+                .then_with(|| name(*a).cmp(&name(*b)))
+        });
+        order
+    }
+
+    fn threshold(&self, group: usize) -> u32 {
+        let g = &self.groups[group];
+        match g.min {
+            Min::Pods(n) => n,
+            Min::Children(k) => k.unwrap_or(g.children.len() as u32),
+        }
+    }
+
+    fn progress(&self, group: usize) -> u32 {
+        let g = &self.groups[group];
+        match g.min {
+            Min::Pods(_) => g.active(),
+            Min::Children(_) => g.children.iter().filter(|c| self.satisfied(**c)).count() as u32,
+        }
+    }
+
+    /// The pods to evict next, of those that `left` still holds; and whether more would be left afterwards. First one pod of an elastic
+    /// surplus, then a whole surplus group, then everything.
+    pub fn to_evict(&self, left: &impl Fn(PodId) -> bool) -> (Vec<PodId>, bool) {
+        let total: usize = self.pods().filter(|p| left(*p)).count();
+        if self.groups.is_empty() || total == 0 {
+            return (Vec::new(), false);
+        }
+        if let Some(batch) = self.surplus(0, left) {
+            let more = batch.len() < total;
+            return (batch, more);
+        }
+        (self.all_left(0, left), false)
+    }
+
+    fn surplus(&self, group: usize, left: &impl Fn(PodId) -> bool) -> Option<Vec<PodId>> {
+        let g = &self.groups[group];
+        let n_left = |g: &Group| g.pods.iter().filter(|p| left(**p)).count() as u32;
+        match g.min {
+            Min::Pods(min) => (n_left(g) > min)
+                .then(|| g.pods.iter().rev().copied().find(|p| left(*p)).into_iter().collect()),
+            Min::Children(k) => {
+                let mut order = self.children_in_order(group);
+                order.reverse();
+                // Pods above a leaf's minimum go first, wherever they are.
+                if let Some(batch) = order.iter().find_map(|c| {
+                    self.whole(*c, &n_left).then(|| self.surplus(*c, left)).flatten()
+                }) {
+                    return Some(batch);
+                }
+                let need = k.map_or(order.len(), |k| k as usize);
+                let whole: Vec<usize> = order.iter().copied().filter(|c| self.whole(*c, &n_left)).collect();
+                // Remains of a child that is not whole are of no use to anyone.
+                let broken = order
+                    .iter()
+                    .copied()
+                    .filter(|c| !whole.contains(c))
+                    .map(|c| self.all_left(c, left))
+                    .find(|batch| !batch.is_empty());
+                if whole.len() >= need && broken.is_some() {
+                    return broken;
+                }
+                if whole.len() > need {
+                    let batch = self.all_left(*whole.first()?, left);
+                    return (!batch.is_empty()).then_some(batch);
+                }
+                None
+            }
+        }
+    }
+
+    fn all_left(&self, group: usize, left: &impl Fn(PodId) -> bool) -> Vec<PodId> {
+        let g = &self.groups[group];
+        let mut all: Vec<PodId> = g.pods.iter().rev().copied().filter(|p| left(*p)).collect();
+        for child in self.children_in_order(group).into_iter().rev() {
+            all.extend(self.all_left(child, left));
+        }
+        all
+    }
+
+    /// Puts the pods of every leaf in the order in which they are placed.
+    pub fn sort(&mut self, pods: &mut Pods) {
+        if !std::mem::take(&mut self.unsorted) {
+            return;
+        }
+        for g in &mut self.groups {
+            g.pods.sort_by(|a, b| pods.placed_before(*a, *b));
+            for (i, pod) in g.pods.iter().enumerate() {
+                pods.set_index(*pod, i as u32);
+            }
+            g.first_waiting = 0;
+        }
+    }
+}
+
+impl Group {
+    pub fn is_leaf(&self) -> bool {
+        matches!(self.min, Min::Pods(_))
+    }
+
+    pub fn count(&self, st: St) -> u32 {
+        self.counts[st as usize]
+    }
+
+    /// Pods that hold a place or a promise and keep it.
+    pub fn active(&self) -> u32 {
+        St::ACTIVE.iter().map(|st| self.count(*st)).sum()
+    }
+}

@@ -1,0 +1,199 @@
+//! Whose turn it is: gangs of many queues in one line, queue by queue down the tree.
+//!
+//! In: gangs with what they ask for (or, for victims, what they hold). Out: one after the other, the order taken anew after every change,
+//! since what a queue holds decides its turn. Victims come in the reverse order, and what was taken from a queue already counts as
+//! gone when its turn is compared.
+
+use crate::ids::{GangId, PodId, QueueId};
+use crate::queues::{Trio, plus};
+use crate::state::State;
+use indexmap::IndexMap;
+use rustc_hash::FxBuildHasher;
+use std::cmp::Ordering;
+
+type Map<K, V> = IndexMap<K, V, FxBuildHasher>;
+
+pub struct Lineup {
+    victims: bool,
+    leaves: Map<QueueId, Leaf>,
+    /// Queues that have someone in line below them, by parent.
+    children: Map<QueueId, Vec<QueueId>>,
+    roots: Vec<QueueId>,
+}
+
+#[derive(Default)]
+struct Leaf {
+    /// The next one last.
+    line: Vec<Entry>,
+    /// What the victims that left the line held.
+    popped: Trio,
+}
+
+#[derive(Clone, Debug)]
+pub struct Entry {
+    pub gang: GangId,
+    /// What it asks for, or holds.
+    pub amount: Trio,
+    elastic: u8,
+    /// Of a victim: the pods that it still has.
+    pub left: Vec<PodId>,
+}
+
+impl Lineup {
+    pub fn new(victims: bool) -> Self {
+        Self { victims, leaves: Map::default(), children: Map::default(), roots: Vec::new() }
+    }
+
+    /// Adds many at once.
+    pub fn extend(&mut self, state: &State, entries: impl IntoIterator<Item = Entry>) {
+        for entry in entries {
+            if let Some(queue) = state.gangs.rows[entry.gang].queue {
+                self.leaves.entry(queue).or_default().line.push(entry);
+            }
+        }
+        let victims = self.victims;
+        let queues: Vec<QueueId> = self.leaves.keys().copied().collect();
+        for queue in queues {
+            if let Some(leaf) = self.leaves.get_mut(&queue) {
+                leaf.line.sort_by(|a, b| in_line(state, victims, b, a));
+            }
+            self.link(state, queue);
+        }
+    }
+
+    /// Only the first of every queue stay in line.
+    pub fn keep_first(&mut self, depth: usize) {
+        for leaf in self.leaves.values_mut() {
+            let n = leaf.line.len();
+            leaf.line.drain(..n.saturating_sub(depth));
+        }
+    }
+
+    pub fn push(&mut self, state: &State, entry: Entry) {
+        let Some(queue) = state.gangs.rows[entry.gang].queue else { return };
+        let victims = self.victims;
+        let line = &mut self.leaves.entry(queue).or_default().line;
+        let at = line.partition_point(|other| in_line(state, victims, other, &entry) == Ordering::Greater);
+        line.insert(at, entry);
+        self.link(state, queue);
+    }
+
+    fn link(&mut self, state: &State, queue: QueueId) {
+        let path = &state.queues.rows[queue].path;
+        for pair in path.windows(2) {
+            let children = self.children.entry(pair[1]).or_default();
+            if children.contains(&pair[0]) {
+                return;
+            }
+            children.push(pair[0]);
+        }
+        if let Some(root) = path.last()
+            && !self.roots.contains(root)
+        {
+            self.roots.push(*root);
+        }
+    }
+
+    fn unlink(&mut self, state: &State, queue: QueueId) {
+        let path = &state.queues.rows[queue].path;
+        for pair in path.windows(2) {
+            if let Some(children) = self.children.get_mut(&pair[1]) {
+                children.retain(|c| *c != pair[0]);
+                if !children.is_empty() {
+                    return;
+                }
+                self.children.swap_remove(&pair[1]);
+            }
+        }
+        if let Some(root) = path.last() {
+            self.roots.retain(|r| r != root);
+        }
+    }
+
+    pub fn pop(&mut self, state: &State) -> Option<Entry> {
+        let (_, queue) = self.best(state, &self.roots)?;
+        let leaf = self.leaves.get_mut(&queue)?;
+        let entry = leaf.line.pop()?;
+        if self.victims {
+            leaf.popped = plus(&leaf.popped, &entry.amount);
+        }
+        if leaf.line.is_empty() {
+            self.unlink(state, queue);
+        }
+        Some(entry)
+    }
+
+    /// The best of some sibling queues, with the leaf whose turn it is there.
+    fn best(&self, state: &State, level: &[QueueId]) -> Option<(QueueId, QueueId)> {
+        let mut best: Option<(QueueId, QueueId)> = None;
+        for queue in level.iter().copied() {
+            let leaf = match self.children.get(&queue) {
+                Some(children) => match self.best(state, children) {
+                    Some((_, leaf)) => leaf,
+                    None => continue,
+                },
+                None => queue,
+            };
+            let better = match best {
+                None => true,
+                Some(other) => {
+                    let order = self.compare(state, (queue, leaf), other);
+                    order == if self.victims { Ordering::Greater } else { Ordering::Less }
+                }
+            };
+            if better {
+                best = Some((queue, leaf));
+            }
+        }
+        best
+    }
+
+    fn compare(&self, state: &State, a: (QueueId, QueueId), b: (QueueId, QueueId)) -> Ordering {
+        let weigh = |leaf: QueueId| -> (Trio, Trio) {
+            let Some(row) = self.leaves.get(&leaf) else { return Default::default() };
+            let next = row.line.last().map_or([0; 3], |e| e.amount);
+            if self.victims { ([0; 3], plus(&row.popped, &next)) } else { (next, [0; 3]) }
+        };
+        let ((a_asks, a_gives), (b_asks, b_gives)) = (weigh(a.1), weigh(b.1));
+        if !state.policy.quotas {
+            // Without quotas, queues are only names: the older one first.
+            return state.queues.compare_age(a.0, b.0);
+        }
+        state.queues.compare(&state.total, (a.0, &a_asks, &a_gives), (b.0, &b_asks, &b_gives))
+    }
+}
+
+impl Entry {
+    /// A gang that wants to place these pods.
+    pub fn asking(state: &State, gang: GangId, pods: &[PodId]) -> Self {
+        let elastic = state.gangs.rows[gang].elastic_state();
+        Self { gang, amount: state.demand_of(pods), elastic, left: Vec::new() }
+    }
+
+    /// A gang that may lose these pods.
+    pub fn holding(state: &State, gang: GangId, left: Vec<PodId>) -> Self {
+        let amount = left.iter().fold([0; 3], |sum, p| {
+            let row = state.pods.row(*p);
+            let memory = row.spot.node.and_then(|n| state.nodes.gpu_memory(n));
+            plus(&sum, &state.charge(row.class, memory))
+        });
+        Self { gang, amount, elastic: state.gangs.rows[gang].elastic_state(), left }
+    }
+}
+
+/// The order within a leaf queue: priority, then those that lack pods, then age.
+fn in_line(state: &State, victims: bool, a: &Entry, b: &Entry) -> Ordering {
+    let (ra, rb) = (&state.gangs.rows[a.gang], &state.gangs.rows[b.gang]);
+    let age = |row: &crate::gangs::Row| row.model.as_ref().map(|m| m.created);
+    let order = rb
+        .priority()
+        .cmp(&ra.priority())
+        .then_with(|| a.elastic.cmp(&b.elastic))
+        .then_with(|| age(ra).cmp(&age(rb)))
+        .then_with(|| {
+            let uid = |row: &crate::gangs::Row| row.model.as_ref().map(|m| m.uid.clone());
+            uid(ra).cmp(&uid(rb))
+        })
+        .then_with(|| ra.key.cmp(&rb.key));
+    if victims { order.reverse() } else { order }
+}

@@ -1,0 +1,251 @@
+//! Who may take from whom: which gangs may be victims of which, and whether a set of victims is fair.
+//!
+//! The rules are KAI's: preemption within a queue by strict priority; reclaim between queues by fair shares, judged at the two ancestors just
+//! below the lowest common one; a minimum runtime that protects what started lately.
+
+use crate::ids::{GangId, PodId, QueueId};
+use crate::queues::{Trio, plus};
+use crate::state::{St, State};
+use indexmap::IndexMap;
+use muster_model::{Action, MinRuntimeRule, Span, Time};
+use rustc_hash::FxBuildHasher;
+
+/// What each queue held before a search began.
+pub type Before = Vec<Trio>;
+
+impl State {
+    /// A pod that was running when the cycle began and has not been touched since, or one that was given a place or a promise in this cycle,
+    /// which is then taken back.
+    pub fn is_evictable(&self, pod: PodId) -> bool {
+        let row = self.pods.row(pod);
+        match row.spot.st {
+            St::Binding | St::Bound | St::Running => row.spot.st == row.origin.st,
+            St::Allocated | St::Pipelined => row.committed && row.origin.node.is_none(),
+            _ => false,
+        }
+    }
+
+    /// Whether a gang may lose pods to another one at all; the search decides whether it must.
+    pub fn is_candidate(&self, action: Action, taker: GangId, victim: GangId, need: &Trio) -> bool {
+        let (t, v) = (&self.gangs.rows[taker], &self.gangs.rows[victim]);
+        if taker == victim || !v.preemptible() {
+            return false;
+        }
+        let (Some(tq), Some(vq)) = (t.queue, v.queue) else { return false };
+        if !self.queues.is_sound_leaf(vq) || !v.pods().any(|p| self.is_evictable(p)) {
+            return false;
+        }
+        match action {
+            Action::Consolidate => true,
+            Action::Preempt => {
+                tq == vq
+                    && v.priority() < t.priority()
+                    && (self.preempt_protection(victim) <= self.now || v.elastic_state() == 2)
+            }
+            Action::Reclaim => {
+                tq != vq
+                    && (!self.policy.quotas || self.may_lose_to(tq, vq, need))
+                    && (self.reclaim_protection(tq, victim) <= self.now || v.elastic_state() == 2)
+            }
+            Action::Allocate | Action::EvictStaleGangs => false,
+        }
+    }
+
+    /// Whether a queue has anything that the reclaimer may ask for.
+    fn may_lose_to(&self, taker: QueueId, victim: QueueId, need: &Trio) -> bool {
+        let (r, v) = self.queues.level(taker, victim);
+        let (r, v) = (&self.queues.rows[r], &self.queues.rows[v]);
+        let with = plus(&r.sums.allocated, need);
+        let quota = r.quota();
+        let over_quota = (0..3).any(|i| quota[i].is_some_and(|q| with[i] > q));
+        if over_quota {
+            return (0..3).any(|i| v.allocatable[i].is_some_and(|a| v.sums.allocated[i] > a));
+        }
+        let quota = v.quota();
+        let above = (0..3).any(|i| need[i] > 0 && quota[i].is_some_and(|q| v.sums.allocated[i] > q));
+        let below = (0..3).any(|i| need[i] > 0 && quota[i].is_none_or(|q| v.sums.allocated[i] < q));
+        above || !below
+    }
+
+    /// Whether a reclaimer may look for victims: its queue stays within its fair share, and firm work within its quota.
+    pub fn can_reclaim(&self, gang: GangId, need: &Trio) -> bool {
+        if !self.policy.quotas {
+            return true;
+        }
+        let row = &self.gangs.rows[gang];
+        let Some(queue) = row.queue else { return false };
+        let q = &self.queues.rows[queue];
+        let quota = q.quota();
+        (0..3).all(|i| q.sums.allocated[i] + need[i] <= q.fair[i])
+            && (row.preemptible()
+                || (0..3).all(|i| quota[i].is_none_or(|quota| q.sums.firm[i] + need[i] <= quota)))
+    }
+
+    /// Until when a gang is safe from others of its queue.
+    fn preempt_protection(&self, victim: GangId) -> Time {
+        let row = &self.gangs.rows[victim];
+        let path = row.queue.map_or(&[][..], |q| &self.queues.rows[q].path);
+        let span = path
+            .iter()
+            .find_map(|q| self.queues.rows[*q].model.as_ref()?.preempt_min_runtime)
+            .unwrap_or(self.policy.preempt_min_runtime);
+        self.protected_for(victim, span)
+    }
+
+    /// Until when a gang is safe from another queue.
+    fn reclaim_protection(&self, taker: QueueId, victim: GangId) -> Time {
+        let row = &self.gangs.rows[victim];
+        let Some(queue) = row.queue else { return Time(i64::MIN) };
+        let path = &self.queues.rows[queue].path;
+        let from = match self.policy.min_runtime_rule {
+            MinRuntimeRule::Queue => queue,
+            MinRuntimeRule::BelowCommonAncestor => self.queues.level(taker, queue).1,
+        };
+        let at = path.iter().position(|q| *q == from).unwrap_or(0);
+        let span = path[at.min(path.len())..]
+            .iter()
+            .find_map(|q| self.queues.rows[*q].model.as_ref()?.reclaim_min_runtime)
+            .unwrap_or(self.policy.reclaim_min_runtime);
+        self.protected_for(victim, span)
+    }
+
+    fn protected_for(&self, gang: GangId, span: Span) -> Time {
+        let start = self.gangs.rows[gang].model.as_ref().and_then(|m| m.last_start);
+        match start {
+            Some(start) if span > Span::ZERO => start + span,
+            _ => Time(i64::MIN),
+        }
+    }
+
+    /// Whether the victims of a trial that stands may be taken. `pods` are all that were evicted for it, moved ones included.
+    pub fn is_just(&self, action: Action, taker: GangId, need: &Trio, pods: &[PodId], before: &Before) -> bool {
+        let moved = |p: &PodId| self.pods.row(*p).spot.st.is_active();
+        match action {
+            Action::Consolidate => pods.iter().all(moved),
+            Action::Preempt => self.respects_protection(pods, |g| self.preempt_protection(g)),
+            Action::Reclaim => {
+                let Some(queue) = self.gangs.rows[taker].queue else { return false };
+                (!self.policy.quotas || self.is_fair(taker, queue, need, pods, before))
+                    && self.respects_protection(pods, |g| self.reclaim_protection(queue, g))
+            }
+            Action::Allocate | Action::EvictStaleGangs => true,
+        }
+    }
+
+    /// A gang that is still protected keeps its minimum.
+    fn respects_protection(&self, pods: &[PodId], until: impl Fn(GangId) -> Time) -> bool {
+        let mut gangs: Vec<GangId> = pods.iter().filter_map(|p| self.pods.row(*p).gang).collect();
+        gangs.sort_unstable();
+        gangs.dedup();
+        gangs.into_iter().all(|g| until(g) <= self.now || self.gangs.rows[g].satisfied(0))
+    }
+
+    fn is_fair(&self, taker: GangId, taker_queue: QueueId, need: &Trio, pods: &[PodId], before: &Before) -> bool {
+        let firm = !self.gangs.rows[taker].preemptible();
+        let held = |q: QueueId| before[dense::Id::index(q)];
+        // Units of loss by queue: pods above the minimum one by one, the rest of a gang as one.
+        let mut by_gang: IndexMap<GangId, Vec<PodId>, FxBuildHasher> = IndexMap::default();
+        for pod in pods {
+            if let Some(gang) = self.pods.row(*pod).gang {
+                by_gang.entry(gang).or_default().push(*pod);
+            }
+        }
+        let mut by_queue: IndexMap<QueueId, Vec<Trio>, FxBuildHasher> = IndexMap::default();
+        let mut involved = [need[0] > 0, need[1] > 0, need[2] > 0];
+        for (gang, pods) in &by_gang {
+            let row = &self.gangs.rows[*gang];
+            let Some(queue) = row.queue else { continue };
+            let units = by_queue.entry(queue).or_default();
+            let core = (row.n_needed(0) as usize).min(pods.len());
+            let lost = |pods: &[PodId]| -> Option<Trio> {
+                let lost: Vec<Trio> = pods
+                    .iter()
+                    .filter(|p| {
+                        !(self.policy.consolidating_reclaim && self.pods.row(**p).spot.st.is_active())
+                    })
+                    .map(|p| {
+                        let row = self.pods.row(*p);
+                        let memory = row.origin.node.and_then(|n| self.nodes.gpu_memory(n));
+                        self.charge(row.class, memory)
+                    })
+                    .collect();
+                (!lost.is_empty()).then(|| lost.iter().fold([0; 3], |sum, c| plus(&sum, c)))
+            };
+            units.extend(pods[core..].iter().filter_map(|p| lost(std::slice::from_ref(p))));
+            units.extend(lost(&pods[..core]));
+        }
+        let mut remaining: IndexMap<QueueId, Trio, FxBuildHasher> = IndexMap::default();
+        for (queue, units) in &by_queue {
+            let (r, v) = self.queues.level(taker_queue, *queue);
+            for unit in units {
+                let left = *remaining.entry(v).or_insert_with(|| held(v));
+                if !self.may_take(r, v, need, &held(r), &left) {
+                    return false;
+                }
+                for (i, amount) in unit.iter().enumerate() {
+                    involved[i] |= *amount > 0;
+                }
+                for up in &self.queues.rows[*queue].path {
+                    let left = remaining.entry(*up).or_insert_with(|| held(*up));
+                    *left = crate::queues::minus(left, unit);
+                }
+            }
+        }
+        self.stays_within_bounds(taker_queue, need, firm, &involved, &remaining, before)
+    }
+
+    /// One more unit may be taken from a queue that still holds `left`.
+    fn may_take(&self, r: QueueId, v: QueueId, need: &Trio, held: &Trio, left: &Trio) -> bool {
+        let (r, v) = (&self.queues.rows[r], &self.queues.rows[v]);
+        let above_share = (0..3).any(|i| v.allocatable[i].is_some_and(|a| left[i] > a));
+        if above_share {
+            return true;
+        }
+        let (mine, theirs) = (r.quota(), v.quota());
+        (0..3).all(|i| mine[i].is_none_or(|q| held[i] + need[i] <= q))
+            && (0..3).any(|i| theirs[i].is_some_and(|q| left[i] > q))
+    }
+
+    /// On every level, the reclaimer must not end up more saturated than a sibling that it took from.
+    fn stays_within_bounds(
+        &self,
+        taker: QueueId,
+        need: &Trio,
+        firm: bool,
+        involved: &[bool; 3],
+        remaining: &IndexMap<QueueId, Trio, FxBuildHasher>,
+        before: &Before,
+    ) -> bool {
+        for up in &self.queues.rows[taker].path {
+            let row = &self.queues.rows[*up];
+            let left = remaining.get(up).copied().unwrap_or(before[dense::Id::index(*up)]);
+            let with = plus(&left, need);
+            let parent = row.path.get(1);
+            for (sibling, s_left) in remaining {
+                let s = &self.queues.rows[*sibling];
+                if sibling == up || s.path.get(1) != parent {
+                    continue;
+                }
+                for i in (0..3).filter(|i| involved[*i]) {
+                    let (fair, s_fair) = (row.fair[i], s.fair[i]);
+                    if s_fair <= 0 || with[i] <= fair {
+                        continue;
+                    }
+                    // with / fair * multiplier >= s_left / s_fair, without dividing.
+                    let mine = with[i] as f64 / (fair.max(0) as f64);
+                    let theirs = s_left[i] as f64 / s_fair as f64;
+                    if mine * (self.policy.saturation_multiplier as f64 / 1000.0) >= theirs {
+                        return false;
+                    }
+                }
+            }
+            if firm {
+                let quota = row.quota();
+                if (0..3).any(|i| need[i] > 0 && quota[i].is_some_and(|q| row.sums.firm[i] > q)) {
+                    return false;
+                }
+            }
+        }
+        true
+    }
+}

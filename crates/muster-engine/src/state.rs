@@ -1,0 +1,639 @@
+//! The state: everything the engine knows, and the one way to change where a pod is.
+//!
+//! A pod's *spot* is its state and place. [`State::move_pod`] takes the effects of the old spot back and adds those of the new one: on the
+//! node, the shared GPUs, the queue tree, the gang's counts and the neighbours' rules. The effects are exact inverses, so the undo log is
+//! a list of former spots, and rolling back is moving pods back.
+//!
+//! *Invariant:* what nodes, queues and gangs hold is the sum of the effects of all spots, whatever happened before.
+
+use crate::claims::{ClaimRow, Given};
+use crate::classes::Classes;
+use crate::company::{Company, GuestId};
+use crate::devices::DeviceTable;
+use crate::gangs::Gangs;
+use crate::ids::{ClassId, GangId, NodeId, PodId};
+use crate::nodes::{FreeIndex, GPU_DIM, Nodes};
+use crate::numa::{Take, Zones};
+use crate::queues::{Queues, Trio};
+use crate::shares::{Hold, SharedGpu};
+use crate::topology::Topologies;
+use dense::{Id, IdSet, IdVec, Mark, UndoLog};
+use indexmap::IndexMap;
+use muster_model::{Key, Name, Pod, PodState, Policy, Time, ZoneUse};
+use rustc_hash::FxBuildHasher;
+use smallvec::SmallVec;
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The state of a pod, with those that only a cycle in progress knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum St {
+    Gated,
+    Pending,
+    /// Given a place in this cycle.
+    Allocated,
+    /// Promised a place that is being released.
+    Pipelined,
+    Binding,
+    Bound,
+    Running,
+    Releasing,
+    Stuck,
+    Succeeded,
+}
+
+impl St {
+    pub const COUNT: usize = 10;
+    /// Holding a place or a promise, and keeping it.
+    pub const ACTIVE: [Self; 5] =
+        [Self::Allocated, Self::Pipelined, Self::Binding, Self::Bound, Self::Running];
+
+    pub fn is_active(self) -> bool {
+        Self::ACTIVE.contains(&self)
+    }
+}
+
+/// Where a pod is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Spot {
+    pub st: St,
+    /// Evicted by a trial that is not decided yet.
+    pub on_trial: bool,
+    pub node: Option<NodeId>,
+    pub extra: Option<Arc<Extra>>,
+}
+
+/// What few pods hold besides amounts.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Extra {
+    pub gpu_groups: SmallVec<[Name; 1]>,
+    /// Whole GPUs by index.
+    pub gpus: u64,
+    pub zones: Vec<Take>,
+    /// Devices that this placement gives to claims.
+    pub devices: Vec<Given>,
+}
+
+impl Spot {
+    pub fn waiting() -> Self {
+        Self { st: St::Pending, on_trial: false, node: None, extra: None }
+    }
+}
+
+pub struct PodRow {
+    pub model: Arc<Pod>,
+    pub class: ClassId,
+    pub gang: Option<GangId>,
+    pub leaf: u32,
+    /// Place among the pods of its leaf.
+    index: u32,
+    pub guest: GuestId,
+    pub spot: Spot,
+    /// Where it was when the cycle began.
+    pub origin: Spot,
+    /// Decided in this cycle.
+    pub committed: bool,
+}
+
+#[derive(Default)]
+pub struct Pods {
+    ids: IndexMap<Key, PodId, FxBuildHasher>,
+    rows: IdVec<PodId, Option<PodRow>>,
+    free: Vec<PodId>,
+}
+
+impl Pods {
+    pub fn get(&self, key: &Key) -> Option<PodId> {
+        self.ids.get(key).copied()
+    }
+
+    pub fn row(&self, id: PodId) -> &PodRow {
+        self.rows[id].as_ref().expect("ids are handed out for rows that exist")
+    }
+
+    fn row_mut(&mut self, id: PodId) -> &mut PodRow {
+        self.rows[id].as_mut().expect("ids are handed out for rows that exist")
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (PodId, &PodRow)> {
+        self.rows.iter().filter_map(|(id, row)| Some((id, row.as_ref()?)))
+    }
+
+    pub fn set_index(&mut self, id: PodId, index: u32) {
+        self.row_mut(id).index = index;
+    }
+
+    pub fn set_committed(&mut self, id: PodId, committed: bool) {
+        self.row_mut(id).committed = committed;
+    }
+
+    pub fn may_be_placed(&self, id: PodId, released: bool) -> bool {
+        let spot = &self.row(id).spot;
+        spot.st == St::Pending || (released && spot.st == St::Releasing && spot.on_trial)
+    }
+
+    /// The order within a leaf: leaders, then by priority (none last), age and uid.
+    pub fn placed_before(&self, a: PodId, b: PodId) -> Ordering {
+        let (a, b) = (&self.row(a).model, &self.row(b).model);
+        a.rank
+            .cmp(&b.rank)
+            .then_with(|| b.task_priority.cmp(&a.task_priority))
+            .then_with(|| a.created.cmp(&b.created))
+            .then_with(|| a.uid.cmp(&b.uid))
+            .then_with(|| a.key.cmp(&b.key))
+    }
+}
+
+pub struct State {
+    pub policy: Policy,
+    pub now: Time,
+    pub nodes: Nodes,
+    pub classes: Classes,
+    pub pods: Pods,
+    pub gangs: Gangs,
+    pub queues: Queues,
+    pub topologies: Topologies,
+    pub company: Company,
+    pub devices: DeviceTable,
+    pub claims: BTreeMap<Key, ClaimRow>,
+    /// Volumes that only one pod may use, and how many do.
+    pub volume_users: BTreeMap<Key, u32>,
+    pub log: UndoLog<(PodId, Spot)>,
+    /// Gangs with pods that wait.
+    pub waiting: IdSet<GangId>,
+    pub by_gpu: FreeIndex,
+    pub by_cpu: FreeIndex,
+    pub by_cpu_with_gpus: FreeIndex,
+    /// The smallest and the largest GPU memory in the cluster, in MiB.
+    pub gpu_memory: (Option<i64>, Option<i64>),
+    /// What there is to divide: capacity of usable nodes less what other schedulers' pods hold.
+    pub total: Trio,
+    /// Changes with every decision; what failed before fails again while it stands still.
+    pub epoch: u64,
+}
+
+impl State {
+    pub fn new(policy: Policy) -> Self {
+        Self {
+            queues: Queues::new(policy.full_hierarchy),
+            policy,
+            now: Time(0),
+            nodes: Nodes::default(),
+            classes: Classes::default(),
+            pods: Pods::default(),
+            gangs: Gangs::default(),
+            topologies: Topologies::default(),
+            // KAI and Volcano give required affinity of placed pods no weight in scores.
+            company: Company::with_hard_affinity_weight(0),
+            devices: DeviceTable::new(),
+            claims: BTreeMap::new(),
+            volume_users: BTreeMap::new(),
+            log: UndoLog::new(),
+            waiting: IdSet::new(),
+            by_gpu: FreeIndex::default(),
+            by_cpu: FreeIndex::default(),
+            by_cpu_with_gpus: FreeIndex::default(),
+            gpu_memory: (None, None),
+            total: [0; 3],
+            epoch: 0,
+        }
+    }
+
+    /// What a pod costs its queue: on its node, or anywhere by the given GPU memory.
+    pub fn charge(&self, class: ClassId, memory: Option<i64>) -> Trio {
+        let class = &self.classes.rows[class];
+        let mut charge = class.charge;
+        if let Some(share) = class.share {
+            charge[2] += Classes::memory_charge(share, memory.unwrap_or(100));
+        }
+        charge
+    }
+
+    /// What a waiting pod asks its queue for: a share in memory counts as on the smallest GPU.
+    pub fn demand(&self, class: ClassId) -> Trio {
+        self.charge(class, self.gpu_memory.0)
+    }
+
+    pub fn demand_of(&self, pods: &[PodId]) -> Trio {
+        pods.iter().fold([0; 3], |sum, p| crate::queues::plus(&sum, &self.demand(self.pods.row(*p).class)))
+    }
+
+    /// Puts a pod somewhere else, on the record.
+    pub fn move_pod(&mut self, id: PodId, spot: Spot) {
+        self.affect(id, -1);
+        let old = std::mem::replace(&mut self.pods.row_mut(id).spot, spot);
+        self.log.record((id, old));
+        self.affect(id, 1);
+    }
+
+    fn move_back(&mut self, id: PodId, spot: Spot) {
+        self.affect(id, -1);
+        self.pods.row_mut(id).spot = spot;
+        self.affect(id, 1);
+    }
+
+    /// Takes the effects of a pod away while something that they depend on changes; [`State::lower`] puts them back.
+    pub fn lift(&mut self, id: PodId) {
+        self.affect(id, -1);
+    }
+
+    pub fn lower(&mut self, id: PodId) {
+        self.affect(id, 1);
+    }
+
+    pub fn mark(&mut self) -> Mark {
+        self.log.mark()
+    }
+
+    /// Undoes everything since the mark, and keeps the mark.
+    pub fn rewind(&mut self, mark: &Mark) {
+        let mut entries = Vec::new();
+        self.log.rewind(mark, |entry| entries.push(entry));
+        for (id, spot) in entries {
+            self.move_back(id, spot);
+        }
+    }
+
+    /// Undoes everything since the mark.
+    pub fn roll_back(&mut self, mark: Mark) {
+        self.rewind(&mark);
+        self.log.commit(mark);
+    }
+
+    /// The pods that changed since the mark, each once, in the order of the first change.
+    pub fn changed_since(&self, mark: &Mark) -> Vec<PodId> {
+        let mut seen = indexmap::IndexSet::<PodId, FxBuildHasher>::default();
+        seen.extend(self.log.since(mark).iter().map(|(id, _)| *id));
+        seen.into_iter().collect()
+    }
+
+    /// Adds (or takes back) the effects of a pod's present spot.
+    fn affect(&mut self, id: PodId, sign: i64) {
+        let row = self.pods.rows[id].as_ref().expect("ids are handed out for rows that exist");
+        let Spot { st, on_trial, node, ref extra } = row.spot;
+        let (class, gang, leaf, guest, index) = (row.class, row.gang, row.leaf as usize, row.guest, row.index);
+        let extra = extra.clone();
+        let on_node = matches!(
+            st,
+            St::Allocated
+                | St::Pipelined
+                | St::Binding
+                | St::Bound
+                | St::Running
+                | St::Releasing
+                | St::Stuck
+        );
+        if let Some(node) = node.filter(|_| on_node) {
+            let (idle, releasing, hold) = match st {
+                St::Releasing => (-1, 1, Hold::Releasing),
+                St::Pipelined => (0, -1, Hold::Promised),
+                _ => (-1, 0, Hold::Active),
+            };
+            let row = &self.classes.rows[class];
+            self.nodes.charge(node, &row.need, idle * sign, releasing * sign);
+            if let Some(share) = row.share {
+                self.affect_shares(node, share, hold, extra.as_deref(), sign);
+            }
+            if let Some(extra) = &extra {
+                self.affect_extra(node, st, extra, sign);
+            }
+            if self.classes.rows[class].has_claims {
+                let shape = self.classes.rows[class].shape.clone();
+                let given = extra.as_ref().map_or(&[][..], |e| &e.devices);
+                self.affect_claims(&shape, given, !(st == St::Releasing && on_trial), sign);
+            }
+            if self.classes.rows[class].shape.legacy_mig {
+                let n = &mut self.nodes.rows[node].n_legacy_mig;
+                *n = if sign > 0 { *n + 1 } else { n.saturating_sub(1) };
+            }
+            // A victim on trial has left as far as its neighbours are concerned; one that was already going is still there.
+            if !(st == St::Releasing && on_trial) {
+                if sign > 0 {
+                    self.company.add(guest, node);
+                    if st == St::Releasing {
+                        self.company.leave(guest, node);
+                    }
+                } else {
+                    if st == St::Releasing {
+                        self.company.stay(guest, node);
+                    }
+                    self.company.remove(guest, node);
+                }
+                let row = &self.classes.rows[class];
+                if row.has_ports || row.has_attachments {
+                    self.affect_exclusive(node, class, sign);
+                }
+            }
+        }
+        let Some(gang) = gang else {
+            if let Some(node) = node.filter(|_| on_node) {
+                let charge = self.charge(class, self.nodes.gpu_memory(node));
+                let foreign = &mut self.nodes.rows[node].foreign;
+                for (sum, amount) in foreign.iter_mut().zip(charge) {
+                    *sum += amount * i128::from(sign);
+                }
+            }
+            return;
+        };
+        let gang_row = &mut self.gangs.rows[gang];
+        if let Some(group) = gang_row.groups.get_mut(leaf) {
+            let count = &mut group.counts[st as usize];
+            *count = if sign > 0 { *count + 1 } else { count.saturating_sub(1) };
+            let may_wait = st == St::Pending || (st == St::Releasing && on_trial);
+            let at = index as usize;
+            if may_wait && sign > 0 {
+                group.first_waiting = group.first_waiting.min(at);
+            } else if may_wait && group.first_waiting == at {
+                group.first_waiting += 1;
+            }
+        }
+        let (queue, firm) = (gang_row.queue, !gang_row.preemptible());
+        if st == St::Pending {
+            gang_row.n_pending =
+                if sign > 0 { gang_row.n_pending + 1 } else { gang_row.n_pending.saturating_sub(1) };
+            let waits = gang_row.n_pending > 0;
+            self.waiting.set(gang, waits);
+        }
+        let Some(queue) = queue else { return };
+        if st.is_active() {
+            let memory = node.and_then(|n| self.nodes.gpu_memory(n)).or(self.gpu_memory.0);
+            let charge = self.charge(class, memory);
+            self.queues.add_allocated(queue, &charge, firm, i128::from(sign));
+        } else if st == St::Pending {
+            let demand = self.demand(class);
+            self.queues.add_asked(queue, &demand, i128::from(sign));
+        }
+    }
+
+    fn affect_shares(
+        &mut self,
+        node: NodeId,
+        share: muster_model::GpuShare,
+        hold: Hold,
+        extra: Option<&Extra>,
+        sign: i64,
+    ) {
+        let amount = Classes::share_amount(share, self.nodes.gpu_size(node));
+        for id in extra.map_or(&[][..], |e| &e.gpu_groups) {
+            let shared = &mut self.nodes.rows[node].shared;
+            let at = match shared.iter().position(|g| g.id == *id) {
+                Some(at) => at,
+                None => {
+                    shared.push(SharedGpu::new(id.clone()));
+                    shared.len() - 1
+                }
+            };
+            let before = shared[at].takes();
+            shared[at].change(hold, amount, sign);
+            let after = shared[at].takes();
+            if shared[at].is_unused() {
+                shared.remove(at);
+            }
+            self.nodes.charge_gpus(node, after.0 - before.0, after.1 - before.1);
+        }
+    }
+
+    /// Ports and volumes: what a node can give to one pod only, or to few.
+    fn affect_exclusive(&mut self, node: NodeId, class: ClassId, sign: i64) {
+        let holders = &mut self.nodes.rows[node].exclusive;
+        if sign > 0 {
+            holders.push(class);
+        } else if let Some(at) = holders.iter().rposition(|c| *c == class) {
+            holders.remove(at);
+        }
+        let shape = self.classes.rows[class].shape.clone();
+        for volume in shape.volumes.iter().filter(|v| v.one_pod) {
+            let users = self.volume_users.entry(volume.claim.clone()).or_insert(0);
+            *users = if sign > 0 { *users + 1 } else { users.saturating_sub(1) };
+            if *users == 0 {
+                self.volume_users.remove(&volume.claim);
+            }
+        }
+    }
+
+    fn affect_extra(&mut self, node: NodeId, st: St, extra: &Extra, sign: i64) {
+        if extra.gpus != 0 && st != St::Pipelined {
+            let free = &mut self.nodes.rows[node].free_gpus;
+            *free = if sign > 0 { *free & !extra.gpus } else { *free | extra.gpus };
+        }
+        // Who is leaving no longer counts in its zones.
+        if let Some(zones) = self.nodes.rows[node].zones.as_mut().filter(|_| st != St::Releasing) {
+            if sign > 0 {
+                zones.hold(&extra.zones);
+            } else {
+                zones.release(&extra.zones);
+            }
+        }
+    }
+
+    /// Adds a pod of the cluster, replacing what was known of it.
+    pub fn put_pod(&mut self, model: Arc<Pod>) {
+        self.drop_pod(&model.key);
+        let st = match model.state {
+            PodState::Gated => St::Gated,
+            PodState::Pending => St::Pending,
+            PodState::Binding => St::Binding,
+            PodState::Bound => St::Bound,
+            PodState::Running => St::Running,
+            PodState::Releasing => St::Releasing,
+            PodState::Stuck => St::Stuck,
+            PodState::Succeeded => St::Succeeded,
+            PodState::Failed => return,
+        };
+        let class = self.classes.intern(&model.shape, &mut self.nodes);
+        let guest = self.company.register(&model.key.namespace, &model.labels, &model.shape);
+        let node = model.node.as_ref().filter(|_| model.state.holds_room()).map(|n| self.nodes.intern(n));
+        let gang = model.gang.as_ref().map(|key| self.gangs.intern(key));
+        let spot = Spot { st, on_trial: false, node, extra: self.extra_of(&model) };
+        let row = PodRow {
+            class,
+            gang,
+            leaf: u32::MAX,
+            index: 0,
+            guest,
+            origin: spot.clone(),
+            spot,
+            committed: false,
+            model: model.clone(),
+        };
+        let id = match self.pods.free.pop() {
+            Some(id) => {
+                self.pods.rows[id] = Some(row);
+                id
+            }
+            None => self.pods.rows.push(Some(row)),
+        };
+        self.pods.ids.insert(model.key.clone(), id);
+        if let Some(gang) = gang {
+            self.join(id, gang);
+        }
+        if let Some(node) = node {
+            self.nodes.rows[node].pods.push(id);
+        }
+        self.affect(id, 1);
+    }
+
+    fn extra_of(&mut self, model: &Pod) -> Option<Arc<Extra>> {
+        let bits = model.gpus.iter().filter(|i| **i < 64).fold(0_u64, |mask, i| mask | 1 << i);
+        let zones: Vec<_> = model
+            .zones
+            .iter()
+            .map(|ZoneUse { zone, amounts }| {
+                let mut amounts: Vec<_> = amounts.iter().map(|(r, a)| (self.nodes.dim(r), a)).collect();
+                amounts.sort_unstable();
+                Take { zone: *zone, amounts }
+            })
+            .collect();
+        if model.gpu_groups.is_empty() && bits == 0 && zones.is_empty() {
+            return None;
+        }
+        Some(Arc::new(Extra {
+            gpu_groups: model.gpu_groups.iter().cloned().collect(),
+            gpus: bits,
+            zones,
+            devices: Vec::new(),
+        }))
+    }
+
+    fn join(&mut self, id: PodId, gang: GangId) {
+        let row = &mut self.gangs.rows[gang];
+        let name = self.pods.row(id).model.group.clone();
+        match row.leaf_named(name.as_deref()) {
+            Some(leaf) => {
+                row.groups[leaf].pods.push(id);
+                row.unsorted = true;
+                let pod = self.pods.row_mut(id);
+                pod.leaf = leaf as u32;
+                pod.index = (row.groups[leaf].pods.len() - 1) as u32;
+            }
+            None => {
+                row.strays.push(id);
+                self.pods.row_mut(id).leaf = u32::MAX;
+            }
+        }
+    }
+
+    pub fn drop_pod(&mut self, key: &Key) {
+        let Some(id) = self.pods.ids.swap_remove(key) else { return };
+        self.affect(id, -1);
+        let Some(row) = self.pods.rows[id].take() else { return };
+        if let Some(gang) = row.gang {
+            let gang = &mut self.gangs.rows[gang];
+            match gang.groups.get_mut(row.leaf as usize) {
+                Some(group) => {
+                    group.pods.retain(|p| *p != id);
+                    gang.unsorted = true;
+                }
+                None => gang.strays.retain(|p| *p != id),
+            }
+        }
+        if let Some(node) = row.origin.node {
+            self.nodes.rows[node].pods.retain(|p| *p != id);
+        }
+        self.pods.free.push(id);
+    }
+
+    /// Replaces what a gang is, keeping its pods.
+    pub fn put_gang(&mut self, key: &Key, model: Option<Arc<muster_model::Gang>>) {
+        let id = self.gangs.intern(key);
+        let row = &self.gangs.rows[id];
+        let pods: Vec<PodId> = row.pods().chain(row.strays.iter().copied()).collect();
+        for pod in &pods {
+            self.affect(*pod, -1);
+        }
+        let queue = model.as_ref().map(|m| self.queues.intern(&m.queue));
+        let row = &mut self.gangs.rows[id];
+        row.strays.clear();
+        row.set_model(model);
+        row.queue = queue;
+        for pod in pods {
+            self.join(pod, id);
+            self.affect(pod, 1);
+        }
+    }
+
+    /// Replaces what a node is, keeping its pods.
+    pub fn put_node(&mut self, name: &Name, model: Option<Arc<muster_model::Node>>) {
+        let id = self.nodes.intern(name);
+        let pods = self.nodes.rows[id].pods.clone();
+        for pod in &pods {
+            self.affect(*pod, -1);
+        }
+        let (old, new) = (self.nodes.rows[id].model.clone(), model.clone());
+        self.nodes.set_model(id, model);
+        self.classes.node_changed(id, new.as_deref());
+        match &new {
+            Some(node) => {
+                self.company.put_node(id, &node.name, &node.labels, &node.taints);
+                if self.policy.numa
+                    && let Some(numa) = &node.numa
+                {
+                    let nodes = &mut self.nodes;
+                    let dim = |r: &muster_model::Resource| Some(nodes.dim(r));
+                    let zones = if self.policy.trust_reported_zones {
+                        Zones::reported(numa, dim)
+                    } else {
+                        Zones::empty(numa, dim)
+                    };
+                    self.nodes.rows[id].zones = Some(zones);
+                }
+            }
+            None => self.company.drop_node(id),
+        }
+        let labels = |n: &Option<Arc<muster_model::Node>>| n.as_ref().map(|n| n.labels.clone());
+        if labels(&old) != labels(&new) {
+            self.topologies.nodes_changed();
+        }
+        for pod in pods {
+            self.affect(pod, 1);
+        }
+    }
+
+    /// Makes what the cycle decided the new state of the cluster, as far as this engine knows it: a bound pod is binding, an evicted one is
+    /// releasing, a promise is forgotten.
+    pub fn settle(&mut self, changed: &[PodId]) {
+        for id in changed.iter().copied() {
+            let row = self.pods.row(id);
+            let mut spot = row.spot.clone();
+            match spot.st {
+                St::Allocated => spot.st = St::Binding,
+                // Moved pods leave their old place; pods that waited go on waiting.
+                St::Pipelined if row.origin.node.is_some() => {
+                    spot = Spot { st: St::Releasing, ..row.origin.clone() };
+                }
+                St::Pipelined => spot = Spot::waiting(),
+                _ => {}
+            }
+            spot.on_trial = false;
+            self.move_back(id, spot.clone());
+            let row = self.pods.row_mut(id);
+            let (old, new) = (row.origin.node, spot.node);
+            row.origin = spot;
+            row.committed = false;
+            if old != new {
+                if let Some(node) = old {
+                    self.nodes.rows[node].pods.retain(|p| *p != id);
+                }
+                if let Some(node) = new {
+                    self.nodes.rows[node].pods.push(id);
+                }
+            }
+        }
+    }
+
+    /// Whole GPUs idle or coming in the cluster, in thousandths.
+    pub fn gpus_left(&self) -> i64 {
+        self.nodes.known().map(|n| self.nodes.coming(n, GPU_DIM).max(0)).sum()
+    }
+
+    /// A number per name that does not depend on the order of arrival; used where something must be spread by chance.
+    pub fn n_nodes(&self) -> usize {
+        self.nodes.rows.len()
+    }
+
+    pub fn node_index(id: NodeId) -> usize {
+        id.index()
+    }
+}

@@ -1,0 +1,3 @@
+//! Laws of what is generated, over many seeds.
+
+mod laws;

@@ -1,0 +1,140 @@
+//! Whose rules apply, and how: everything about a decision that is not the cluster itself.
+
+use crate::{Grace, Name, Span};
+use std::collections::BTreeMap;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Policy {
+    pub dialect: Dialect,
+    /// What a cycle does, in this order.
+    pub actions: Vec<Action>,
+    /// How nodes are chosen for pods that ask for GPUs, and for the others; `None`: placement does not care.
+    pub gpu_strategy: Option<Strategy>,
+    pub cpu_strategy: Option<Strategy>,
+    /// Which GPU of a node a share goes to; `None`: the first that fits.
+    pub gpu_order: Option<GpuOrder>,
+    /// Among nodes, one where a share fits on a GPU in use is better than one where a GPU must be opened.
+    pub prefer_shared_gpus: bool,
+    /// At most this many gangs may be moved to make room for one; `None`: no bound, 0: never.
+    pub max_consolidation_victims: Option<u32>,
+    /// A victim of reclaim that finds another place is moved, and costs its queue nothing.
+    pub consolidating_reclaim: bool,
+    /// How long a gang may stay below its minimum.
+    pub staleness_grace: Grace,
+    /// Queues, quotas, limits and fair shares apply.
+    pub quotas: bool,
+    /// How strongly past usage weighs against a queue, in thousandths; 0: not at all.
+    pub usage_weight: i64,
+    /// Reclaim is refused when the reclaimer would be this much (in thousandths) as saturated as its victim; at least 1000.
+    pub saturation_multiplier: i64,
+    pub preempt_min_runtime: Span,
+    pub reclaim_min_runtime: Span,
+    pub min_runtime_rule: MinRuntimeRule,
+    /// At most this many gangs of each queue are looked at, by action.
+    pub queue_depth: BTreeMap<Action, usize>,
+    /// How many trial placements a search for victims may make: for one gang, and for one action in a cycle. `None`: no bound.
+    pub gang_search_budget: Option<u64>,
+    pub action_search_budget: Option<u64>,
+    /// NUMA zones are modelled.
+    pub numa: bool,
+    /// Zones' reported availability is believed, instead of counting what the known pods hold.
+    pub trust_reported_zones: bool,
+    /// `false`: all parents are replaced by one without bounds.
+    pub full_hierarchy: bool,
+    pub pool: Pool,
+    /// Breaks what nothing else breaks.
+    pub seed: u64,
+}
+
+/// Whose rules apply where systems differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Dialect {
+    Kai,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Action {
+    Allocate,
+    Consolidate,
+    Reclaim,
+    Preempt,
+    EvictStaleGangs,
+}
+
+impl Action {
+    /// KAI's name for it, which scenario files and configurations use.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Allocate => "allocate",
+            Self::Consolidate => "consolidation",
+            Self::Reclaim => "reclaim",
+            Self::Preempt => "preempt",
+            Self::EvictStaleGangs => "stalegangeviction",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Strategy {
+    Binpack,
+    Spread,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum GpuOrder {
+    Pack,
+    Spread,
+}
+
+/// Where the minimum runtime against reclaim is looked up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MinRuntimeRule {
+    /// From the victim's ancestor just below the lowest common ancestor with the reclaimer, upwards.
+    BelowCommonAncestor,
+    /// From the victim's own queue, upwards.
+    Queue,
+}
+
+/// Which part of the cluster this scheduler looks after: nodes, queues and gangs with this label, or without it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pool {
+    pub label: Option<Name>,
+    pub value: Option<Name>,
+}
+
+impl Default for Policy {
+    /// KAI's defaults.
+    fn default() -> Self {
+        Self {
+            dialect: Dialect::Kai,
+            actions: vec![
+                Action::Allocate,
+                Action::Consolidate,
+                Action::Reclaim,
+                Action::Preempt,
+                Action::EvictStaleGangs,
+            ],
+            gpu_strategy: Some(Strategy::Binpack),
+            cpu_strategy: Some(Strategy::Binpack),
+            gpu_order: Some(GpuOrder::Pack),
+            prefer_shared_gpus: true,
+            max_consolidation_victims: Some(16),
+            consolidating_reclaim: true,
+            staleness_grace: Grace::For(Span::seconds(60)),
+            quotas: true,
+            usage_weight: 0,
+            saturation_multiplier: 1000,
+            preempt_min_runtime: Span::ZERO,
+            reclaim_min_runtime: Span::ZERO,
+            min_runtime_rule: MinRuntimeRule::BelowCommonAncestor,
+            queue_depth: BTreeMap::new(),
+            gang_search_budget: Some(100_000),
+            action_search_budget: Some(1_000_000),
+            numa: false,
+            trust_reported_zones: false,
+            full_hierarchy: true,
+            pool: Pool::default(),
+            seed: 0,
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! Scenario files from the outside: the worked cases, the users' format, and the examples of the documentation.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "that is how a test fails")]
+
+mod replay;

@@ -1,0 +1,45 @@
+//! What translation itself can be told.
+
+use crate::read::Object;
+use muster_model::{Name, Pool, Span, Time};
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    pub now: Time,
+    /// Pods of these schedulers are placed; the others only take room.
+    pub scheduler_names: Vec<Name>,
+    /// Which nodes, queues and gangs are looked after; without a value, those without the label.
+    pub pool: Pool,
+    /// The label of pools, unless `pool` names another.
+    pub node_pool_label: Name,
+    pub queue_label: Name,
+    /// The queue of pods that name none.
+    pub default_queue: Name,
+    /// A pod that was told to terminate longer ago than this may never go.
+    pub stuck_after: Span,
+}
+
+impl Default for Settings {
+    /// KAI's defaults, at the epoch.
+    fn default() -> Self {
+        Self {
+            now: Time::default(),
+            scheduler_names: vec!["kai-scheduler".into()],
+            pool: Pool::default(),
+            node_pool_label: "kai.scheduler/node-pool".into(),
+            queue_label: "kai.scheduler/queue".into(),
+            default_queue: "default-queue".into(),
+            stuck_after: Span::seconds(120),
+        }
+    }
+}
+
+impl Settings {
+    pub(crate) fn pool_label(&self) -> &Name {
+        self.pool.label.as_ref().unwrap_or(&self.node_pool_label)
+    }
+
+    pub(crate) fn in_pool(&self, object: &Object<'_>) -> bool {
+        object.label(self.pool_label()) == self.pool.value.as_deref()
+    }
+}

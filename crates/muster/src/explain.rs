@@ -1,0 +1,155 @@
+//! `muster explain`: why a gang is where it is, or why it waits and what would help.
+
+use crate::Exit;
+use crate::simulate::{Format, Input, played, say_notes};
+use anyhow::bail;
+use muster_model::Key;
+use muster_scenario::{Case, Moment, Phase, PodOutcome, words};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::io::Write;
+
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  muster explain -f cluster.yaml train                  the gang of this name\n  muster explain -f cluster.yaml pod/train-0            the gang of this pod\n  muster explain -f cluster.yaml pytorchjob/train -n ml -o json\n\nIt decides one cycle on the objects of the manifests and says what came of the gang. Nothing is changed anywhere."
+)]
+pub struct Args {
+    #[command(flatten)]
+    input: Input,
+    /// A gang, or KIND/NAME of a pod group, a pod or an owner of pods
+    #[arg(value_name = "KIND/NAME")]
+    subject: String,
+    /// Its namespace; all of them otherwise
+    #[arg(short, long)]
+    namespace: Option<String>,
+    /// Output format
+    #[arg(short, long, value_enum, default_value_t = Format::Table)]
+    output: Format,
+}
+
+pub fn run(args: Args) -> anyhow::Result<Exit> {
+    let Args { input, subject, namespace, output } = args;
+    let case = input.case(1)?;
+    let outcome = played(&case, true)?;
+    say_notes(&case, &outcome);
+    let Some(moment) = outcome.moments.first() else { bail!("nothing came of the cycle") };
+    let gangs = gangs_meant(&case, moment, &subject, namespace.as_deref());
+    let gang = match gangs.as_slice() {
+        [gang] => gang,
+        [] => {
+            let known: Vec<String> = moment.gangs.keys().map(Key::to_string).collect();
+            bail!("no gang, pod or owner is called {subject}\nhint: the gangs are {}", known.join(", "));
+        }
+        several => {
+            let names: Vec<String> = several.iter().map(Key::to_string).collect();
+            bail!("{subject} may mean {}\nhint: say which namespace with -n", names.join(" or "));
+        }
+    };
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    match output {
+        Format::Json => {
+            serde_json::to_writer_pretty(&mut out, &as_json(moment, gang))?;
+            writeln!(out)?;
+        }
+        Format::Table => write!(out, "{}", as_text(moment, gang))?,
+    }
+    out.flush()?;
+    Ok(Exit::Done)
+}
+
+/// The gangs that a name may mean.
+fn gangs_meant(case: &Case, moment: &Moment, subject: &str, namespace: Option<&str>) -> Vec<Key> {
+    let (kind, name) = subject.split_once('/').unwrap_or(("", subject));
+    let kind = kind.to_lowercase();
+    let there = |key: &Key| namespace.is_none_or(|n| *key.namespace == *n);
+    let mut found: Vec<Key> = Vec::new();
+    if matches!(kind.as_str(), "" | "gang" | "gangs" | "podgroup" | "podgroups" | "pg") {
+        found.extend(moment.gangs.keys().filter(|k| *k.name == *name && there(k)).cloned());
+    }
+    if found.is_empty() && matches!(kind.as_str(), "" | "pod" | "pods" | "po") {
+        found.extend(case.objects.iter().filter(|o| o["kind"] == "Pod" && o["metadata"]["name"] == name).filter_map(
+            |pod| {
+                let namespace = pod["metadata"]["namespace"].as_str().unwrap_or("default");
+                let pod = moment.pods.get(&format!("{namespace}/{name}"))?;
+                pod.gang.clone().filter(there)
+            },
+        ));
+    }
+    if found.is_empty() {
+        let singular = kind.strip_suffix('s').unwrap_or(&kind);
+        let owns = |owner: &Value| {
+            let own = owner["kind"].as_str().unwrap_or_default().to_lowercase();
+            owner["name"] == name && (kind.is_empty() || own == kind || own == singular)
+        };
+        for object in &case.objects {
+            let owned = object["metadata"]["ownerReferences"].as_array().is_some_and(|o| o.iter().any(owns));
+            let meta = &object["metadata"];
+            let namespace = meta["namespace"].as_str().unwrap_or("default");
+            let (true, Some(own)) = (owned, meta["name"].as_str()) else { continue };
+            let key = Key::new(namespace, own);
+            let gang = match object["kind"].as_str() {
+                Some("Pod") => moment.pods.get(&key.to_string()).and_then(|p| p.gang.clone()),
+                Some("PodGroup") => moment.gangs.contains_key(&key).then_some(key),
+                _ => None,
+            };
+            found.extend(gang.filter(there));
+        }
+    }
+    found.sort();
+    found.dedup();
+    found
+}
+
+fn members<'a>(moment: &'a Moment, gang: &Key) -> Vec<(&'a String, &'a PodOutcome)> {
+    moment.pods.iter().filter(|(_, pod)| pod.gang.as_ref() == Some(gang)).collect()
+}
+
+fn as_text(moment: &Moment, gang: &Key) -> String {
+    let pods = members(moment, gang);
+    let mut text = String::new();
+    if let Some(refusal) = moment.refusals.get(gang) {
+        text.push_str(&format!("{}\n", words::headline(refusal)));
+        for reason in &refusal.reasons {
+            text.push_str(&format!("  {}\n", words::reason(reason)));
+        }
+        if !refusal.remedies.is_empty() {
+            text.push_str("What would help:\n");
+            for remedy in &refusal.remedies {
+                text.push_str(&format!("  {}\n", words::remedy(remedy)));
+            }
+        }
+    } else if pods.is_empty() {
+        text.push_str(&format!("{gang} has no pods, so there is nothing to place\n"));
+    } else {
+        text.push_str(&format!("{gang} is placed\n"));
+    }
+    for (phase, said) in [
+        (Phase::Running, "runs on"),
+        (Phase::Bound, "is bound now to"),
+        (Phase::Pipelined, "is promised, once room is free,"),
+        (Phase::Evicted, "is leaving"),
+    ] {
+        let mut nodes: BTreeMap<&str, u32> = BTreeMap::new();
+        for (_, pod) in pods.iter().filter(|(_, pod)| pod.phase == phase) {
+            *nodes.entry(pod.node.as_deref().unwrap_or("an unknown node")).or_default() += 1;
+        }
+        for (node, n) in nodes {
+            let pods = if n == 1 { "1 pod".to_string() } else { format!("{n} pods, each") };
+            text.push_str(&format!("  {pods} {said} {node}\n"));
+        }
+    }
+    text
+}
+
+fn as_json(moment: &Moment, gang: &Key) -> Value {
+    let placed: Vec<Value> = members(moment, gang)
+        .into_iter()
+        .map(|(name, pod)| json!({"pod": name, "phase": pod.phase.name(), "node": pod.node.as_deref()}))
+        .collect();
+    let mut value = match moment.refusals.get(gang) {
+        Some(refusal) => words::refusal_json(refusal),
+        None => json!({"gang": gang.to_string(), "reasons": [], "remedies": []}),
+    };
+    value["pods"] = json!(placed);
+    value
+}

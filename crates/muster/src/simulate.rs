@@ -1,0 +1,259 @@
+//! `muster simulate`: what the engine would do with the objects of some manifests, cycle by cycle.
+//!
+//! In: manifests of nodes, queues, pod groups and pods. Out: binds, evictions and promises of each cycle, and why the rest waits. Nothing is
+//! changed anywhere.
+
+use crate::Exit;
+use anyhow::{Context, bail};
+use clap::ValueEnum;
+use k8s_table::{Cell, Column, Render, Row, Table};
+use muster_model::{Key, Time};
+use muster_scenario::{Case, Outcome, Phase, PlayError, cycles_json, object_files, objects_of, play, read_text, words};
+use serde_json::{Map, Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  muster simulate -f cluster.yaml -f new-job.yaml            would it start?\n  muster simulate -f cluster.yaml --cycles 3 --explain       what happens next, and why the rest waits\n  kubectl get nodes,pods,queues,podgroups -A -o json | muster simulate -f - -o json\n\nManifests: Nodes, Queues, PodGroups, Pods, and whatever else they refer to; several documents per file, lists and folders are\nfine. Between cycles bound pods start to run, and evicted pods come back to wait."
+)]
+pub struct Args {
+    #[command(flatten)]
+    input: Input,
+    /// How many cycles to run
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    cycles: u32,
+    /// Say in full why gangs wait and what would help
+    #[arg(long)]
+    explain: bool,
+    /// Output format
+    #[arg(short, long, value_enum, default_value_t = Format::Table)]
+    output: Format,
+}
+
+/// What is read, and how; shared with `muster explain`.
+#[derive(clap::Args)]
+pub struct Input {
+    /// Manifests: a file, a folder, or - for standard input; may be repeated
+    #[arg(short = 'f', long = "filename", required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Scheduler settings (a file in the form of a scenario's `policy`)
+    #[arg(long, value_name = "FILE")]
+    policy: Option<PathBuf>,
+    /// Whose rules apply
+    #[arg(long, value_enum, default_value_t = Dialect::Kai)]
+    dialect: Dialect,
+    /// The time to decide at, such as 2026-01-01T12:00:00Z; the present otherwise
+    #[arg(long, value_name = "TIME")]
+    now: Option<String>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Dialect {
+    /// KAI: hierarchical GPU queues, reclaim, consolidation
+    Kai,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    Table,
+    Json,
+}
+
+pub fn run(args: Args) -> anyhow::Result<Exit> {
+    let Args { input, cycles, explain, output } = args;
+    let case = input.case(cycles)?;
+    let outcome = played(&case, explain)?;
+    say_notes(&case, &outcome);
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    match output {
+        Format::Json => {
+            serde_json::to_writer_pretty(&mut out, &as_json(&outcome))?;
+            writeln!(out)?;
+        }
+        Format::Table => write!(out, "{}", as_text(&case, &outcome, explain))?,
+    }
+    out.flush()?;
+    Ok(Exit::Done)
+}
+
+impl Input {
+    /// The manifests and settings as a case that expects nothing.
+    pub fn case(&self, cycles: u32) -> anyhow::Result<Case> {
+        let now = match &self.now {
+            None => Time(now_millis()),
+            Some(text) => Time(
+                k8s_table::parse_time(text)
+                    .with_context(|| format!("{text:?} is no time\nhint: write one such as 2026-01-01T12:00:00Z"))?
+                    .as_millisecond(),
+            ),
+        };
+        let mut objects = Vec::new();
+        for file in &self.files {
+            objects.extend(read_objects(file)?);
+        }
+        let mut case = Case::of_objects("simulation", objects, now, cycles);
+        if let Some(file) = &self.policy {
+            let text = read_text(file)?;
+            let mut documents = muster_scenario::manifests(&text)
+                .map_err(|error| anyhow::anyhow!("{}: {error}", file.display()))?;
+            match (documents.pop(), documents.is_empty()) {
+                (Some(policy), true) if policy.is_object() => case.policy = policy,
+                _ => bail!("{}: write one mapping of settings", file.display()),
+            }
+        }
+        check_kinds(&case.objects)?;
+        Ok(case)
+    }
+}
+
+fn now_millis() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+fn read_objects(path: &Path) -> anyhow::Result<Vec<Value>> {
+    if path == Path::new("-") {
+        let mut text = String::new();
+        std::io::stdin().read_to_string(&mut text).context("cannot read standard input")?;
+        return objects_of(&text).map_err(|error| anyhow::anyhow!("standard input: {error}"));
+    }
+    let mut objects = Vec::new();
+    for file in object_files(&[path.to_path_buf()])? {
+        let text = read_text(&file.path)?;
+        objects.extend(objects_of(&text).map_err(|error| anyhow::anyhow!("{}: {error}", file.path.display()))?);
+    }
+    Ok(objects)
+}
+
+/// Without these there is nothing to decide, and it is better to say which are missing than to place nothing in silence.
+fn check_kinds(objects: &[Value]) -> anyhow::Result<()> {
+    let kinds: BTreeSet<&str> = objects.iter().filter_map(|o| o["kind"].as_str()).collect();
+    let needed = [
+        ("Pod", "pods are what is placed; controllers make them from Jobs and the like, so take them from a cluster"),
+        ("Node", "pods need nodes to be placed on"),
+        ("Queue", "every gang belongs to a queue (scheduling.run.ai/v2)"),
+    ];
+    let missing: Vec<String> = needed
+        .iter()
+        .filter(|(kind, _)| !kinds.contains(kind))
+        .map(|(kind, why)| format!("no {kind} among {} objects: {why}", objects.len()))
+        .collect();
+    if !missing.is_empty() {
+        bail!(
+            "{}\nhint: kubectl get nodes,pods,queues.scheduling.run.ai,podgroups.scheduling.run.ai -A -o yaml > now.yaml",
+            missing.join("\n")
+        );
+    }
+    Ok(())
+}
+
+pub fn played(case: &Case, explain: bool) -> anyhow::Result<Outcome> {
+    match play(case, explain) {
+        Ok(outcome) => Ok(outcome),
+        Err(PlayError::Skipped(why)) => bail!(why),
+    }
+}
+
+/// What is wrong with the manifests, on stderr.
+pub fn say_notes(case: &Case, outcome: &Outcome) {
+    for diagnostic in &outcome.diagnostics {
+        eprintln!("note: {diagnostic}");
+    }
+    for group in groups_without_pods(case, outcome) {
+        eprintln!("note: PodGroup {group} has no pods, so there is nothing to place for it");
+    }
+    for (i, cycle) in outcome.cycles.iter().enumerate() {
+        for finding in &cycle.findings {
+            eprintln!("warning: cycle {}: the auditor objects: {finding}", i + 1);
+        }
+    }
+}
+
+fn groups_without_pods(case: &Case, outcome: &Outcome) -> Vec<String> {
+    let Some(moment) = outcome.moments.first() else { return Vec::new() };
+    let peopled: BTreeSet<String> =
+        moment.pods.values().filter_map(|p| p.gang.as_ref()).map(Key::to_string).collect();
+    case.objects
+        .iter()
+        .filter(|o| o["kind"] == "PodGroup")
+        .filter_map(|o| {
+            let name = o["metadata"]["name"].as_str()?;
+            let namespace = o["metadata"]["namespace"].as_str().unwrap_or("default");
+            Some(format!("{namespace}/{name}"))
+        })
+        .filter(|key| !peopled.contains(key))
+        .collect()
+}
+
+fn as_json(outcome: &Outcome) -> Value {
+    let mut pods = Map::new();
+    let mut waiting = Vec::new();
+    if let Some(moment) = outcome.moments.first() {
+        for (name, pod) in &moment.pods {
+            let mut value = json!({"phase": pod.phase.name()});
+            if let Some(node) = &pod.node {
+                value["node"] = json!(&**node);
+            }
+            if pod.was_evicted && pod.phase != Phase::Evicted {
+                value["wasEvicted"] = json!(true);
+            }
+            pods.insert(name.clone(), value);
+        }
+        waiting.extend(moment.refusals.values().map(words::refusal_json));
+    }
+    json!({"cycles": cycles_json(&outcome.cycles), "pods": pods, "waiting": waiting})
+}
+
+fn as_text(case: &Case, outcome: &Outcome, explain: bool) -> String {
+    let mut table = Table::new(
+        ["Cycle", "Action", "What", "Pod", "Node", "Remark"]
+            .into_iter()
+            .map(|name| Column { name: name.into(), ..Column::default() })
+            .collect(),
+    );
+    let placed = case.objects.iter().filter(|o| o["kind"] == "Pod").filter_map(|pod| {
+        let meta = &pod["metadata"];
+        let key = Key::new(meta["namespace"].as_str().unwrap_or("default"), meta["name"].as_str()?);
+        Some((key, pod["spec"]["nodeName"].as_str()?.to_string()))
+    });
+    let mut at: BTreeMap<Key, String> = placed.collect();
+    for (i, cycle) in outcome.cycles.iter().enumerate() {
+        let decisions = &cycle.decisions;
+        let mut row = |action: &str, what: &str, pod: &Key, node: &str, remark: String| {
+            let cells = [(i + 1).to_string(), action.into(), what.into(), pod.to_string(), node.into(), remark];
+            table.rows.push(Row { cells: cells.into_iter().map(Cell::String).collect(), ..Row::default() });
+        };
+        for evict in &decisions.evictions {
+            let node = at.get(&evict.pod).cloned().unwrap_or_default();
+            let mut remark = evict.by.as_ref().map(|by| format!("for {by}")).unwrap_or_default();
+            if evict.moved {
+                remark.push_str(if remark.is_empty() { "moved" } else { ", moved" });
+            }
+            row(evict.action.name(), "evict", &evict.pod, &node, remark);
+        }
+        for bind in &decisions.binds {
+            at.insert(bind.pod.clone(), bind.placement.node.to_string());
+            row(bind.action.name(), "bind", &bind.pod, &bind.placement.node, String::new());
+        }
+        for promise in &decisions.pipelined {
+            let remark = "once room is free".to_string();
+            row(promise.action.name(), "promise", &promise.pod, &promise.placement.node, remark);
+        }
+    }
+    let mut text = table.render(Render::default());
+    if text.is_empty() {
+        text.push_str("nothing is bound, evicted or promised\n");
+    }
+    let refusals = outcome.moments.first().map(|m| &m.refusals);
+    for refusal in refusals.into_iter().flat_map(BTreeMap::values) {
+        text.push_str(&format!("\n{}\n", words::headline(refusal)));
+        let lines = words::lines(refusal);
+        let shown = if explain { lines.len() } else { 1 };
+        for line in lines.iter().take(shown) {
+            text.push_str(&format!("  {line}\n"));
+        }
+    }
+    text
+}
