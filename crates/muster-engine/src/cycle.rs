@@ -226,6 +226,7 @@ impl State {
         self.log.commit(mark);
         self.epoch += 1;
         let by = by.map(|g| self.gangs.rows[g].key.clone());
+        let mut withdrawn: Vec<muster_model::Key> = Vec::new();
         for pod in changed {
             let row = self.pods.row(pod);
             let Some(gang) = row.gang.map(|g| self.gangs.rows[g].key.clone()) else { continue };
@@ -257,6 +258,7 @@ impl State {
                     ledger.decisions.pipelined.retain(|p| p.pod != key);
                     self.move_pod(pod, Spot::waiting());
                     self.pods.set_committed(pod, false);
+                    withdrawn.push(gang);
                     false
                 }
                 St::Releasing if row.spot.on_trial => {
@@ -271,6 +273,10 @@ impl State {
                 self.pods.set_committed(pod, true);
                 ledger.changed.push(pod);
             }
+        }
+        // Whoever takes over a promise takes over what was evicted for it.
+        for evict in ledger.decisions.evictions.iter_mut().filter(|e| e.by.as_ref().is_some_and(|by| withdrawn.contains(by))) {
+            evict.by.clone_from(&by);
         }
     }
 

@@ -171,10 +171,14 @@ impl Row {
 
     /// Below its minimum, at it, or above it.
     pub fn elastic_state(&self) -> u8 {
+        self.elastic_state_of(&Group::active)
+    }
+
+    pub fn elastic_state_of(&self, count: &impl Fn(&Group) -> u32) -> u8 {
         let mut above = false;
         for (_, g) in self.leaves() {
             let Min::Pods(min) = g.min else { continue };
-            match g.active().cmp(&min) {
+            match count(g).cmp(&min) {
                 Ordering::Less => return 0,
                 Ordering::Greater => above = true,
                 Ordering::Equal => {}

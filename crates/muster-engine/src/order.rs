@@ -177,7 +177,9 @@ impl Entry {
             let memory = row.spot.node.and_then(|n| state.nodes.gpu_memory(n));
             plus(&sum, &state.charge(row.class, memory))
         });
-        Self { gang, amount, elastic: state.gangs.rows[gang].elastic_state(), left }
+        let row = &state.gangs.rows[gang];
+        let elastic = row.elastic_state_of(&|g| g.pods.iter().filter(|p| left.contains(p)).count() as u32);
+        Self { gang, amount, elastic, left }
     }
 }
 

@@ -371,7 +371,9 @@ impl State {
         {
             let size = self.nodes.gpu_size(node);
             let amount = Classes::share_amount(share, size);
-            if self.nodes.rows[node].shared.iter().any(|g| g.left_soon(size) >= amount) {
+            let spare = self.nodes.coming(node, GPU_DIM) >= GPU;
+            let shared = &self.nodes.rows[node].shared;
+            if shared.iter().any(|g| (spare || g.counts_apart()) && g.left_soon(size) >= amount) {
                 score += SHARED_GPU;
             }
         }
@@ -491,12 +493,14 @@ impl State {
         }
         let shared = &self.nodes.rows[node].shared;
         let wanted = i64::from(share.devices.max(1));
-        let in_use_now = shared.iter().filter(|g| g.left_now(size) >= amount).count() as i64;
-        if in_use_now + self.nodes.idle(node, GPU_DIM).max(0) / GPU >= wanted {
-            return Some(Fit::Now);
+        // GPUs that are released wholly are among those that are coming.
+        let soon = shared.iter().filter(|g| g.counts_apart() && g.left_soon(size) >= amount).count() as i64;
+        if soon + self.nodes.coming(node, GPU_DIM).max(0) / GPU < wanted {
+            return None;
         }
-        let in_use_soon = shared.iter().filter(|g| g.counts_apart() && g.left_soon(size) >= amount).count() as i64;
-        (in_use_soon + self.nodes.coming(node, GPU_DIM).max(0) / GPU >= wanted).then_some(Fit::Soon)
+        let free_now = |g: &&crate::shares::SharedGpu| g.left_now(size).min(g.left_soon(size)) >= amount;
+        let now = shared.iter().filter(free_now).count() as i64;
+        Some(if now + self.nodes.idle(node, GPU_DIM).max(0) / GPU >= wanted { Fit::Now } else { Fit::Soon })
     }
 
     /// Picks devices for a pod on its node: shared GPUs, whole GPUs by their links, NUMA zones, claimed devices. Says whether all of it is
@@ -531,31 +535,41 @@ impl State {
         let size = self.nodes.gpu_size(node);
         let amount = Classes::share_amount(share, size);
         let shared = &self.nodes.rows[node].shared;
-        // A GPU in use, or a whole one: (how much of it is used, its id).
-        let mut choices: Vec<(i64, Option<&Name>, bool)> = shared
+        // GPUs in use, and whole ones: (how much of it is used, its id, whether it takes a whole GPU from those idle or coming, whether now).
+        let mut choices: Vec<(i64, Option<&Name>, bool, bool)> = shared
             .iter()
             .filter(|g| g.left_soon(size) >= amount)
-            .map(|g| (size - g.left_soon(size), Some(&g.id), g.left_now(size) >= amount))
+            .map(|g| (size - g.left_soon(size), Some(&g.id), !g.counts_apart(), g.left_now(size) >= amount))
             .collect();
         let idle = self.nodes.idle(node, GPU_DIM).max(0) / GPU;
-        // GPUs that are wholly released are offered by their id already.
-        let releasing_apart = shared.iter().filter(|g| !g.counts_apart()).count() as i64;
-        let whole = (self.nodes.coming(node, GPU_DIM).max(0) / GPU - releasing_apart).max(0);
-        choices.extend((0..whole.min(64)).map(|i| (0, None, i < idle)));
+        let mut whole = self.nodes.coming(node, GPU_DIM).max(0) / GPU;
+        // GPUs that are released wholly are offered by their id already.
+        let by_id = shared.iter().filter(|g| !g.counts_apart()).count() as i64;
+        choices.extend((0..(whole - by_id).clamp(0, 64)).map(|i| (0, None, true, i < idle)));
         match self.policy.gpu_order {
-            Some(GpuOrder::Pack) => choices.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.is_none().cmp(&b.1.is_none())).then(a.1.cmp(&b.1))),
-            Some(GpuOrder::Spread) => choices.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.is_some().cmp(&b.1.is_some())).then(a.1.cmp(&b.1))),
+            Some(GpuOrder::Pack) => {
+                choices.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.is_none().cmp(&b.1.is_none())).then(a.1.cmp(&b.1)));
+            }
+            Some(GpuOrder::Spread) => {
+                choices.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.is_some().cmp(&b.1.is_some())).then(a.1.cmp(&b.1)));
+            }
             None => choices.sort_by(|a, b| a.1.is_none().cmp(&b.1.is_none()).then(a.1.cmp(&b.1))),
         }
         let wanted = share.devices.max(1) as usize;
-        if choices.len() < wanted {
-            return None;
-        }
         let uid = &self.pods.row(pod).model.uid;
         let mut opened = 0;
         let mut all_now = true;
         let mut groups = SmallVec::new();
-        for (_, id, now) in choices.into_iter().take(wanted) {
+        for (_, id, takes_whole, now) in choices {
+            if groups.len() == wanted {
+                break;
+            }
+            if takes_whole {
+                if whole == 0 {
+                    continue;
+                }
+                whole -= 1;
+            }
             all_now &= now;
             groups.push(match id {
                 Some(id) => id.clone(),
@@ -565,6 +579,9 @@ impl State {
                     Name::from(format!("{uid}-{opened}"))
                 }
             });
+        }
+        if groups.len() < wanted {
+            return None;
         }
         // Every GPU that is opened is held by a reservation pod, which needs a place too.
         let places = self.nodes.coming(node, PODS_DIM);

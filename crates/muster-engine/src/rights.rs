@@ -63,7 +63,7 @@ impl State {
         }
         let quota = v.quota();
         let above = (0..3).any(|i| need[i] > 0 && quota[i].is_some_and(|q| v.sums.allocated[i] > q));
-        let below = (0..3).any(|i| need[i] > 0 && quota[i].is_none_or(|q| v.sums.allocated[i] < q));
+        let below = (0..3).any(|i| need[i] > 0 && quota[i].is_some_and(|q| v.sums.allocated[i] < q));
         above || !below
     }
 

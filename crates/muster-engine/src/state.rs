@@ -12,7 +12,7 @@ use crate::company::{Company, GuestId};
 use crate::devices::DeviceTable;
 use crate::gangs::Gangs;
 use crate::ids::{ClassId, GangId, NodeId, PodId};
-use crate::nodes::{FreeIndex, GPU_DIM, Nodes};
+use crate::nodes::{FreeIndex, Nodes};
 use crate::numa::{Take, Zones};
 use crate::queues::{Queues, Trio};
 use crate::shares::{Hold, SharedGpu};
@@ -286,45 +286,14 @@ impl State {
                 | St::Stuck
         );
         if let Some(node) = node.filter(|_| on_node) {
-            let (idle, releasing, hold) = match st {
-                St::Releasing => (-1, 1, Hold::Releasing),
-                St::Pipelined => (0, -1, Hold::Promised),
-                _ => (-1, 0, Hold::Active),
-            };
-            let row = &self.classes.rows[class];
-            self.nodes.charge(node, &row.need, idle * sign, releasing * sign);
-            if let Some(share) = row.share {
-                self.affect_shares(node, share, hold, extra.as_deref(), sign);
-            }
-            if let Some(extra) = &extra {
-                self.affect_extra(node, st, extra, sign);
-            }
-            if self.classes.rows[class].has_claims {
-                let shape = self.classes.rows[class].shape.clone();
-                let given = extra.as_ref().map_or(&[][..], |e| &e.devices);
-                self.affect_claims(&shape, given, !(st == St::Releasing && on_trial), sign);
-            }
-            if self.classes.rows[class].shape.legacy_mig {
-                let n = &mut self.nodes.rows[node].n_legacy_mig;
-                *n = if sign > 0 { *n + 1 } else { n.saturating_sub(1) };
-            }
-            // A victim on trial has left as far as its neighbours are concerned; one that was already going is still there.
-            if !(st == St::Releasing && on_trial) {
-                if sign > 0 {
-                    self.company.add(guest, node);
-                    if st == St::Releasing {
-                        self.company.leave(guest, node);
-                    }
-                } else {
-                    if st == St::Releasing {
-                        self.company.stay(guest, node);
-                    }
-                    self.company.remove(guest, node);
-                }
-                let row = &self.classes.rows[class];
-                if row.has_ports || row.has_attachments {
-                    self.affect_exclusive(node, class, sign);
-                }
+            self.affect_place(class, guest, node, st, on_trial, extra.as_deref(), sign);
+        }
+        if st == St::Pipelined {
+            // A pod that is moved is promised one place and releases another.
+            let origin = &self.pods.row(id).origin;
+            if let Some(old) = origin.node {
+                let extra = origin.extra.clone();
+                self.affect_place(class, guest, old, St::Releasing, true, extra.as_deref(), sign);
             }
         }
         let Some(gang) = gang else {
@@ -364,6 +333,62 @@ impl State {
         } else if st == St::Pending {
             let demand = self.demand(class);
             self.queues.add_asked(queue, &demand, i128::from(sign));
+        }
+    }
+
+    /// What a pod in this state means for a node.
+    #[expect(clippy::too_many_arguments, reason = "the parts of one spot")]
+    fn affect_place(
+        &mut self,
+        class: ClassId,
+        guest: GuestId,
+        node: NodeId,
+        st: St,
+        on_trial: bool,
+        extra: Option<&Extra>,
+        sign: i64,
+    ) {
+        let (idle, releasing, hold) = match st {
+            St::Releasing => (-1, 1, Hold::Releasing),
+            St::Pipelined => (0, -1, Hold::Promised),
+            _ => (-1, 0, Hold::Active),
+        };
+        let row = &self.classes.rows[class];
+        let (has_claims, exclusive) = (row.has_claims, row.has_ports || row.has_attachments);
+        let legacy_mig = row.shape.legacy_mig;
+        self.nodes.charge(node, &row.need, idle * sign, releasing * sign);
+        if let Some(share) = row.share {
+            self.affect_shares(node, share, hold, extra, sign);
+        }
+        if let Some(extra) = extra {
+            self.affect_extra(node, st, extra, sign);
+        }
+        // A victim on trial has left as far as its neighbours are concerned; one that was already going is still there.
+        let stays = !(st == St::Releasing && on_trial);
+        if has_claims {
+            let shape = self.classes.rows[class].shape.clone();
+            self.affect_claims(&shape, extra.map_or(&[][..], |e| &e.devices), stays, sign);
+        }
+        if legacy_mig {
+            let n = &mut self.nodes.rows[node].n_legacy_mig;
+            *n = if sign > 0 { *n + 1 } else { n.saturating_sub(1) };
+        }
+        if !stays {
+            return;
+        }
+        if sign > 0 {
+            self.company.add(guest, node);
+            if st == St::Releasing {
+                self.company.leave(guest, node);
+            }
+        } else {
+            if st == St::Releasing {
+                self.company.stay(guest, node);
+            }
+            self.company.remove(guest, node);
+        }
+        if exclusive {
+            self.affect_exclusive(node, class, sign);
         }
     }
 
@@ -623,17 +648,8 @@ impl State {
         }
     }
 
-    /// Whole GPUs idle or coming in the cluster, in thousandths.
+    /// GPUs idle or coming in the cluster, parts of shared ones included, in thousandths.
     pub fn gpus_left(&self) -> i64 {
-        self.nodes.known().map(|n| self.nodes.coming(n, GPU_DIM).max(0)).sum()
-    }
-
-    /// A number per name that does not depend on the order of arrival; used where something must be spread by chance.
-    pub fn n_nodes(&self) -> usize {
-        self.nodes.rows.len()
-    }
-
-    pub fn node_index(id: NodeId) -> usize {
-        id.index()
+        self.nodes.known().map(|n| self.nodes.gpus_left(n).max(0)).sum()
     }
 }

@@ -4,8 +4,8 @@
 //! and sizes of KAI's published scale tests; their arguments scale them.
 
 use muster_model::{
-    Bound, Change, Cluster, Conditions, GPU, Gang, Gpus, Group, Key, Labels, Level, Min, Name, Node, Pod, PodState,
-    Preemptibility, Queue, Resource, Shape, Share, Span, Time, Topology, TopologyRule,
+    Bound, Change, Cluster, Conditions, GPU, Gang, Gpus, Group, Key, Labels, Level, Min, Name, Node, Pod,
+    PodState, Preemptibility, Queue, Resource, Shape, Share, Span, Time, Topology, TopologyRule,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -39,7 +39,8 @@ pub fn gangs(
 ) -> Cluster {
     let mut cluster = empty(nodes, gpus_per_node, racks);
     queues(&mut cluster, &[("team", Bound::Unlimited)]);
-    let shapes: Vec<Arc<Shape>> = (0..distinct_shapes.max(1)).map(|i| shape(1, 1000 + i64::from(i))).collect();
+    let shapes: Vec<Arc<Shape>> =
+        (0..distinct_shapes.max(1)).map(|i| shape(1, 1000 + i64::from(i))).collect();
     for i in 0..n_gangs {
         let shape = &shapes[i as usize % shapes.len()];
         let mut new = gang(&format!("gang-{i:06}"), "team", gang_size, i);
@@ -259,7 +260,9 @@ pub fn queues(cluster: &mut Cluster, leaves: &[(&str, Bound)]) {
         })
     };
     cluster.queues.push(queue("root", None, Bound::Unlimited, 0));
-    cluster.queues.extend(leaves.iter().enumerate().map(|(i, (name, gpu))| queue(name, Some("root"), *gpu, i + 1)));
+    cluster
+        .queues
+        .extend(leaves.iter().enumerate().map(|(i, (name, gpu))| queue(name, Some("root"), *gpu, i + 1)));
 }
 
 fn node_name(i: u32) -> Name {
@@ -418,7 +421,10 @@ mod tests {
         check(&reclaim_distributed(20), [20, 160, 20, 162]);
         check(&consolidation(20, 2), [20, 60, 20, 62]);
         check(&burst(64, 1000), [64, 0, 1000, 48]);
-        check(&reclaim(2, Jobs { gangs: 9, pods: 2, gpus: 3 }, Jobs { gangs: 1, pods: 1, gpus: 8 }), [2, 4, 1, 3]);
+        check(
+            &reclaim(2, Jobs { gangs: 9, pods: 2, gpus: 3 }, Jobs { gangs: 1, pods: 1, gpus: 8 }),
+            [2, 4, 1, 3],
+        );
     }
 
     #[test]
@@ -428,7 +434,8 @@ mod tests {
         shapes.sort();
         shapes.dedup();
         assert_eq!(shapes.len(), 3);
-        let in_first = cluster.nodes.iter().filter(|node| node.labels.get("rack") == Some(&"rack-0000".into()));
+        let in_first =
+            cluster.nodes.iter().filter(|node| node.labels.get("rack") == Some(&"rack-0000".into()));
         assert_eq!(in_first.count(), 10);
     }
 

@@ -67,7 +67,8 @@ fn go(rng: &mut Rng, now: &mut Cluster) -> Vec<Change> {
         return vec![Change::DropPod(pod.key.clone())];
     }
     let gang = now.gangs.remove(rng.index(now.gangs.len()));
-    let (gone, kept) = std::mem::take(&mut now.pods).into_iter().partition(|pod| pod.gang.as_ref() == Some(&gang.key));
+    let (gone, kept) =
+        std::mem::take(&mut now.pods).into_iter().partition(|pod| pod.gang.as_ref() == Some(&gang.key));
     now.pods = kept;
     let gone: Vec<Arc<Pod>> = gone;
     let mut changes: Vec<Change> = gone.iter().map(|pod| Change::DropPod(pod.key.clone())).collect();

@@ -79,6 +79,9 @@ type NodeSet = u64;
 
 const MAX_NODES: usize = 64;
 
+/// Every pod, group and gang is a step deeper into the search, and the stack has an end.
+const MAX_DEPTH: usize = 400;
+
 /// What queues count.
 const COUNTED: [Resource; 3] = [Resource::Cpu, Resource::Memory, Resource::Gpu];
 
@@ -139,7 +142,8 @@ impl<'a> Problem<'a> {
             return Err(NoAnswer::NotModelled("pod anti-affinity"));
         }
         let wanted: BTreeSet<&Key> = keys.iter().collect();
-        let mut dims: BTreeSet<Resource> = nodes.iter().flat_map(|n| n.allocatable.iter()).map(|(r, _)| r.clone()).collect();
+        let mut dims: BTreeSet<Resource> =
+            nodes.iter().flat_map(|n| n.allocatable.iter()).map(|(r, _)| r.clone()).collect();
         dims.insert(Resource::Gpu);
         for pod in &cluster.pods {
             dims.extend(pod.shape.requests.iter().map(|(resource, _)| resource.clone()));
@@ -161,17 +165,26 @@ impl<'a> Problem<'a> {
             let candidate = problem.candidate(cluster, policy, gang)?;
             problem.gangs.push(candidate);
         }
+        let waiting =
+            |c: &Candidate<'_>| c.waiting.iter().flat_map(BTreeMap::values).map(Vec::len).sum::<usize>();
+        let depth: usize = problem.gangs.iter().map(|c| 1 + c.gang.groups.len() + waiting(c)).sum();
+        if depth > MAX_DEPTH {
+            return Err(NoAnswer::NotModelled("more than 400 pods, groups and gangs"));
+        }
         problem.tell_apart(cluster);
         Ok(problem)
     }
 
     fn rooms(&mut self, cluster: &Cluster) {
-        let amounts = |amounts: &muster_model::Amounts| self.dims.iter().map(|dim| amounts.get(dim)).collect();
+        let amounts =
+            |amounts: &muster_model::Amounts| self.dims.iter().map(|dim| amounts.get(dim)).collect();
         self.start.free = self.nodes.iter().map(|node| amounts(&node.allocatable)).collect();
         self.start.shared = vec![Vec::new(); self.nodes.len()];
         let mut groups: Vec<BTreeMap<Name, i128>> = vec![BTreeMap::new(); self.nodes.len()];
         for pod in cluster.pods.iter().filter(|pod| pod.state.holds_room()) {
-            let Some(node) = self.nodes.iter().position(|node| pod.node.as_ref() == Some(&node.name)) else { continue };
+            let Some(node) = self.nodes.iter().position(|node| pod.node.as_ref() == Some(&node.name)) else {
+                continue;
+            };
             for (free, dim) in self.start.free[node].iter_mut().zip(&self.dims) {
                 *free = free.saturating_sub(pod.shape.requests.get(dim));
             }
@@ -182,7 +195,8 @@ impl<'a> Problem<'a> {
         }
         for (node, groups) in groups.into_iter().enumerate() {
             if let Some(gpu) = self.dims.iter().position(|dim| *dim == Resource::Gpu) {
-                self.start.free[node][gpu] -= GPU * groups.len() as i64;
+                let free = &mut self.start.free[node][gpu];
+                *free = free.saturating_sub(GPU * groups.len() as i64);
             }
             self.start.shared[node] = groups.into_values().collect();
             self.start.shared[node].sort_unstable();
@@ -192,8 +206,10 @@ impl<'a> Problem<'a> {
     fn queues(&mut self, cluster: &Cluster, policy: &Policy) {
         for queue in &cluster.queues {
             let bound = |of: fn(&muster_model::Share) -> Bound| {
-                let share = |resource| queue.shares.get(resource).filter(|_| policy.quotas);
-                COUNTED.map(|resource| share(&resource).map_or(Bound::Unlimited, of))
+                COUNTED.map(|resource| {
+                    let share = queue.shares.get(&resource).filter(|_| policy.quotas);
+                    share.map_or(Bound::Unlimited, of)
+                })
             };
             self.bounds.push([bound(|share| share.limit), bound(|share| share.quota)]);
         }
@@ -236,7 +252,8 @@ impl<'a> Problem<'a> {
             if pod.state.holds_room() {
                 held[leaf] += 1;
                 if pod.state.stays() {
-                    seated[leaf].extend(self.nodes.iter().position(|node| pod.node.as_ref() == Some(&node.name)));
+                    seated[leaf]
+                        .extend(self.nodes.iter().position(|node| pod.node.as_ref() == Some(&node.name)));
                 }
             } else if pod.state == PodState::Pending {
                 let class = self.class(&pod.shape, policy)?;
@@ -250,18 +267,28 @@ impl<'a> Problem<'a> {
             }
         }
         let domains = gang.groups.iter().zip(&seated).map(|(group, seated)| {
-            let rule = group.topology.as_ref().filter(|rule| rule.required.is_some() || rule.preferred.is_some())?;
+            let rule =
+                group.topology.as_ref().filter(|rule| rule.required.is_some() || rule.preferred.is_some())?;
             Some(self.domains(cluster, rule, seated))
         });
         let domains = domains.collect();
         let leaf_queue = !cluster.queues.iter().any(|queue| queue.parent.as_ref() == Some(&gang.queue));
-        let line = if leaf_queue || !policy.full_hierarchy { line(cluster, policy, &gang.queue) } else { Vec::new() };
+        let line = if leaf_queue || !policy.full_hierarchy {
+            line(cluster, policy, &gang.queue)
+        } else {
+            Vec::new()
+        };
         Ok(Candidate { gang, held, waiting, domains, line })
     }
 
     /// Domains of the required level; where pods of the group are already, only theirs. A rule that only prefers has one domain:
     /// everything; one that names what does not exist has none.
-    fn domains(&self, cluster: &Cluster, rule: &muster_model::TopologyRule, seated: &[usize]) -> Vec<NodeSet> {
+    fn domains(
+        &self,
+        cluster: &Cluster,
+        rule: &muster_model::TopologyRule,
+        seated: &[usize],
+    ) -> Vec<NodeSet> {
         let Some(topology) = cluster.topologies.iter().find(|topology| topology.name == rule.topology) else {
             return Vec::new();
         };
@@ -277,8 +304,11 @@ impl<'a> Problem<'a> {
                 *domains.entry(path[..=depth].to_vec()).or_default() |= 1 << i;
             }
         }
-        let taken: Vec<NodeSet> =
-            domains.values().copied().filter(|set| seated.iter().any(|node| set & (1 << node) != 0)).collect();
+        let taken: Vec<NodeSet> = domains
+            .values()
+            .copied()
+            .filter(|set| seated.iter().any(|node| set & (1 << node) != 0))
+            .collect();
         if taken.is_empty() { domains.into_values().collect() } else { taken }
     }
 
@@ -322,17 +352,25 @@ impl<'a> Problem<'a> {
     fn tell_apart(&mut self, cluster: &Cluster) {
         let candidates: BTreeSet<&Key> = self.gangs.iter().map(|candidate| &candidate.gang.key).collect();
         let hosts = |node: &Node| {
-            let mut pods = cluster.pods.iter().filter(|pod| pod.gang.as_ref().is_some_and(|key| candidates.contains(key)));
+            let mut pods = cluster
+                .pods
+                .iter()
+                .filter(|pod| pod.gang.as_ref().is_some_and(|key| candidates.contains(key)));
             pods.any(|pod| pod.node.as_ref() == Some(&node.name))
         };
-        let mut known: BTreeMap<(Vec<bool>, Vec<Option<Name>>, Option<i64>, Option<Name>), usize> = BTreeMap::new();
+        let mut known: BTreeMap<Looks, usize> = BTreeMap::new();
         for (i, node) in self.nodes.iter().enumerate() {
             let classes = self.classes.iter().map(|class| class.nodes & (1 << i) != 0).collect();
             let levels = cluster.topologies.iter().flat_map(|topology| &topology.levels);
             // Where a label is the node's own name, any node is as good as another.
             let labels = levels.map(|level| {
                 let value = node.labels.get(&level.label).cloned();
-                let own = self.nodes.iter().filter(|other| other.labels.get(&level.label) == value.as_ref()).count() == 1;
+                let own = self
+                    .nodes
+                    .iter()
+                    .filter(|other| other.labels.get(&level.label) == value.as_ref())
+                    .count()
+                    == 1;
                 if own && value.is_some() { Some("its own".into()) } else { value }
             });
             let key = (classes, labels.collect(), node.gpus.memory, hosts(node).then(|| node.name.clone()));
@@ -341,6 +379,9 @@ impl<'a> Problem<'a> {
         }
     }
 }
+
+/// What tells nodes apart: who may go there, where they are, the memory of their GPUs, and their name where it matters.
+type Looks = (Vec<bool>, Vec<Option<Name>>, Option<i64>, Option<Name>);
 
 /// What is left to do, the next thing first.
 struct Todo {
@@ -423,7 +464,8 @@ impl<'p, 'a> Search<'p, 'a> {
                 match candidate.gang.groups[group].min {
                     Min::Pods(min) => {
                         let need = min.saturating_sub(candidate.held[group]);
-                        let task = Task::Pods { gang, leaf: group, need, class: 0, taken: 0, node: 0, within };
+                        let task =
+                            Task::Pods { gang, leaf: group, need, class: 0, taken: 0, node: 0, within };
                         self.go(then(task, rest))
                     }
                     Min::Children(need) => {
@@ -435,7 +477,9 @@ impl<'p, 'a> Search<'p, 'a> {
             }
             Task::Children { need: 0, .. } => self.go(rest.clone()),
             Task::Children { gang, group, from, need, within } => {
-                let Some(child) = self.problem.gangs[gang].children(group).nth(from) else { return Ok(false) };
+                let Some(child) = self.problem.gangs[gang].children(group).nth(from) else {
+                    return Ok(false);
+                };
                 let later = |need| Task::Children { gang, group, from: from + 1, need, within };
                 let with = then(Task::Group { gang, group: child, within }, &then(later(need - 1), rest));
                 Ok(self.go(with)? || self.go(then(later(need), rest))?)
@@ -455,7 +499,8 @@ impl<'p, 'a> Search<'p, 'a> {
         }
         let Some(candidate) = self.problem.gangs.get(i) else {
             let key = |i: &usize| self.problem.gangs[*i].gang.key.clone();
-            let seat = |(pod, node): &(&Pod, usize)| (pod.key.clone(), self.problem.nodes[*node].name.clone());
+            let seat =
+                |(pod, node): &(&Pod, usize)| (pod.key.clone(), self.problem.nodes[*node].name.clone());
             let gangs = self.gangs.iter().map(key).collect();
             self.best = Some(Packing { gangs, seats: self.seats.iter().map(seat).collect() });
             return Ok(self.gangs.len() == n_gangs);
@@ -488,7 +533,8 @@ impl<'p, 'a> Search<'p, 'a> {
         let Some((id, pods)) = candidate.waiting[leaf].iter().nth(class) else { return Ok(false) };
         let shape = &problem.classes[*id];
         let task = |task: Task| Some(Rc::new(Todo { task, rest: rest.clone() }));
-        let pods_task = |need, class, taken, node| Task::Pods { gang, leaf, need, class, taken, node, within };
+        let pods_task =
+            |need, class, taken, node| Task::Pods { gang, leaf, need, class, taken, node, within };
         if let Some(pod) = pods.get(taken) {
             for node in (from..problem.nodes.len()).filter(|node| shape.nodes & within & (1 << node) != 0) {
                 for choice in self.choices(shape, node) {
@@ -509,7 +555,9 @@ impl<'p, 'a> Search<'p, 'a> {
 
     /// Every way to choose shared GPUs on the node: which of the open ones, by index; the rest are opened.
     fn choices(&self, class: &Class, node: usize) -> Vec<Vec<usize>> {
-        let Some((size, devices)) = share_size(self.problem.nodes[node], &class.shape) else { return vec![Vec::new()] };
+        let Some((size, devices)) = share_size(self.problem.nodes[node], &class.shape) else {
+            return vec![Vec::new()];
+        };
         let open = &self.state.shared[node];
         let mut choices: Vec<Vec<usize>> = vec![Vec::new()];
         for i in (0..open.len()).filter(|i| open[*i] >= size) {

@@ -3,11 +3,12 @@
 use crate::room::Room;
 use crate::{Rng, Sizes};
 use muster_model::{
-    AffinityTerm, Allocation, Amounts, Bound, Claim, ClaimUse, Cluster, Conditions, Device, DeviceAlternative,
-    DeviceCount, DeviceName, DeviceReach, DeviceRequest, Expr, GPU, Gang, GpuShare, Gpus, Grace, Group, HostPort,
-    Key, LabelSelector, Labels, Level, Links, MigStrategy, Min, Name, Node, NodeRule, NodeTerm, Numa, NumaPolicy,
-    NumaScope, Op, Pod, PodRules, PodState, Preemptibility, Queue, Resource, Shape, Share, ShareSize, Span,
-    SpreadRule, Taint, TaintEffect, Time, Toleration, Topology, TopologyRule, VolumeNeed, VolumeUse, Zone,
+    AffinityTerm, Allocation, Amounts, Bound, Claim, ClaimUse, Cluster, Conditions, Device,
+    DeviceAlternative, DeviceCount, DeviceName, DeviceReach, DeviceRequest, Expr, GPU, Gang, GpuShare, Gpus,
+    Grace, Group, HostPort, Key, LabelSelector, Labels, Level, Links, MigStrategy, Min, Name, Node, NodeRule,
+    NodeTerm, Numa, NumaPolicy, NumaScope, Op, Pod, PodRules, PodState, Preemptibility, Queue, Resource,
+    Shape, Share, ShareSize, Span, SpreadRule, Taint, TaintEffect, Time, Toleration, Topology, TopologyRule,
+    VolumeNeed, VolumeUse, Zone,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -56,9 +57,11 @@ pub(crate) struct Maker<'a> {
 impl<'a> Maker<'a> {
     /// Goes on where another left off.
     pub(crate) fn resume(cluster: &Cluster, sizes: &'a Sizes, prefix: String) -> Self {
-        let parents: BTreeSet<&Name> = cluster.queues.iter().filter_map(|queue| queue.parent.as_ref()).collect();
+        let parents: BTreeSet<&Name> =
+            cluster.queues.iter().filter_map(|queue| queue.parent.as_ref()).collect();
         let leaves = cluster.queues.iter().map(|queue| &queue.name).filter(|name| !parents.contains(name));
-        let levels = cluster.topologies.first().iter().flat_map(|t| &t.levels).map(|l| l.label.clone()).collect();
+        let levels =
+            cluster.topologies.first().iter().flat_map(|t| &t.levels).map(|l| l.label.clone()).collect();
         Self { sizes, leaves: leaves.cloned().collect(), levels, prefix, cluster: cluster.clone() }
     }
 
@@ -154,8 +157,10 @@ impl<'a> Maker<'a> {
             }
         }
         let numa = rng.percent(odds.numa).then(|| {
-            let half: Amounts = [(Resource::Cpu, cpu / 2), (Resource::Memory, memory / 2)].into_iter().collect();
-            let zone = |name: &str| Zone { name: name.into(), allocatable: half.clone(), available: half.clone() };
+            let half: Amounts =
+                [(Resource::Cpu, cpu / 2), (Resource::Memory, memory / 2)].into_iter().collect();
+            let zone =
+                |name: &str| Zone { name: name.into(), allocatable: half.clone(), available: half.clone() };
             let policies =
                 [NumaPolicy::None, NumaPolicy::BestEffort, NumaPolicy::Restricted, NumaPolicy::SingleNode];
             Numa {
@@ -206,8 +211,10 @@ impl<'a> Maker<'a> {
                 self.cluster.queues.push(Arc::new(queue));
             }
         }
-        let parents: BTreeSet<&Name> = self.cluster.queues.iter().filter_map(|queue| queue.parent.as_ref()).collect();
-        self.leaves = tree.iter().map(|(name, _)| name).filter(|name| !parents.contains(name)).cloned().collect();
+        let parents: BTreeSet<&Name> =
+            self.cluster.queues.iter().filter_map(|queue| queue.parent.as_ref()).collect();
+        self.leaves =
+            tree.iter().map(|(name, _)| name).filter(|name| !parents.contains(name)).cloned().collect();
     }
 
     pub(crate) fn queue(&self, rng: &mut Rng, name: Name, parent: Option<Name>) -> Queue {
@@ -218,16 +225,24 @@ impl<'a> Maker<'a> {
             let unit = if resource == Resource::Gpu { GPU } else { 1 };
             let whole = |amount: i64| Bound::At(amount / unit * unit);
             let gpu = resource == Resource::Gpu;
-            let quotas =
-                [Bound::At(0), whole(total / 8), whole(total / 4), whole(total / 2), whole(total), Bound::Unlimited];
+            let quotas = [
+                Bound::At(0),
+                whole(total / 8),
+                whole(total / 4),
+                whole(total / 2),
+                whole(total),
+                Bound::Unlimited,
+            ];
             let quota = if gpu || rng.percent(30) { *rng.pick(&quotas) } else { Bound::Unlimited };
-            let limits = [Bound::At(0), whole(total / 8), whole(total / 4), whole(total / 2), Bound::At(total / 3)];
+            let limits =
+                [Bound::At(0), whole(total / 8), whole(total / 4), whole(total / 2), Bound::At(total / 3)];
             let bounded = rng.percent(if gpu { odds.limit } else { odds.limit / 4 });
             let limit = if bounded { *rng.pick(&limits) } else { Bound::Unlimited };
             let weight = *rng.pick(&[0, 1000, 1000, 2000, 500, 7000]);
             shares.insert(resource, Share { quota, limit, weight, ..Share::default() });
         }
-        let runtime = |rng: &mut Rng| rng.percent(odds.min_runtime).then(|| Span::seconds(*rng.pick(&[0, 60, 600])));
+        let runtime =
+            |rng: &mut Rng| rng.percent(odds.min_runtime).then(|| Span::seconds(*rng.pick(&[0, 60, 600])));
         Queue {
             uid: format!("uid-{name}").into(),
             name,
@@ -270,7 +285,8 @@ impl<'a> Maker<'a> {
                 let name = Name::from(format!("taken-{i}"));
                 let mut claim = self.new_claim(name.clone(), 1);
                 let devices = vec![("r".into(), device.name.clone())];
-                let names = vec![Expr { key: "metadata.name".into(), op: Op::In(vec![device.name.pool.clone()]) }];
+                let names =
+                    vec![Expr { key: "metadata.name".into(), op: Op::In(vec![device.name.pool.clone()]) }];
                 let nodes = vec![NodeTerm { labels: Vec::new(), names }];
                 claim.allocation = Some(Allocation { devices, nodes });
                 claim.reserved_for = vec![format!("uid-of-{name}").into()];
@@ -280,7 +296,8 @@ impl<'a> Maker<'a> {
     }
 
     fn new_claim(&self, name: Name, count: u32) -> Claim {
-        let mut candidates: Vec<DeviceName> = self.cluster.devices.iter().map(|device| device.name.clone()).collect();
+        let mut candidates: Vec<DeviceName> =
+            self.cluster.devices.iter().map(|device| device.name.clone()).collect();
         candidates.sort();
         let alternative = DeviceAlternative {
             name: "".into(),
@@ -365,7 +382,12 @@ impl<'a> Maker<'a> {
             pods_of.push((0, n_pods));
             return (groups, pods_of);
         }
-        groups.push(Group { name: "root".into(), parent: None, min: Min::Children(None), topology: self.rule(rng) });
+        groups.push(Group {
+            name: "root".into(),
+            parent: None,
+            min: Min::Children(None),
+            topology: self.rule(rng),
+        });
         let n_leaves = rng.between((2, n_pods.min(4)));
         let mut parents: Vec<u32> = vec![0];
         if n_leaves > 2 && rng.percent(40) {
@@ -469,9 +491,9 @@ impl<'a> Maker<'a> {
         let odds = &self.sizes.odds;
         let cpu = *rng.pick(&[100, 500, 1000, 2000]);
         let memory = *rng.pick(&[1, 2, 4]) << 30;
-        let mut shape = Shape::default();
-        shape.requests =
+        let requests =
             [(Resource::Cpu, cpu), (Resource::Memory, memory), (Resource::Pods, 1)].into_iter().collect();
+        let mut shape = Shape { requests, ..Shape::default() };
         let draw = rng.below(100) as u32;
         let (no_gpu, share) = (odds.no_gpu, odds.no_gpu + odds.share);
         let memory_share = share + odds.memory_share;
@@ -668,7 +690,8 @@ impl<'a> Maker<'a> {
             });
             let Some(leaf) = leaf else { continue };
             let above: Vec<usize> =
-                std::iter::successors(Some(leaf), |group| gang.groups[*group].parent.map(|p| p as usize)).collect();
+                std::iter::successors(Some(leaf), |group| gang.groups[*group].parent.map(|p| p as usize))
+                    .collect();
             for node in &order {
                 let mut here = Vec::new();
                 let near = above.iter().all(|group| {
@@ -682,7 +705,12 @@ impl<'a> Maker<'a> {
                 });
                 if near && room.fits(*node, pod) && self.bears(room.node(*node), pod, &seated) {
                     room.seat(*node, pod);
-                    pod.state = *rng.pick(&[PodState::Running, PodState::Running, PodState::Bound, PodState::Binding]);
+                    pod.state = *rng.pick(&[
+                        PodState::Running,
+                        PodState::Running,
+                        PodState::Bound,
+                        PodState::Binding,
+                    ]);
                     domains.extend(here);
                     seated.push(pod.clone());
                     break;
@@ -695,7 +723,8 @@ impl<'a> Maker<'a> {
     fn domain(&self, node: &Node, topology: &str, level: &str) -> Option<Vec<Name>> {
         let topology = self.cluster.topologies.iter().find(|t| &*t.name == topology)?;
         let depth = topology.levels.iter().position(|l| &*l.label == level)?;
-        let labels: Option<Vec<Name>> = topology.levels.iter().map(|l| node.labels.get(&l.label).cloned()).collect();
+        let labels: Option<Vec<Name>> =
+            topology.levels.iter().map(|l| node.labels.get(&l.label).cloned()).collect();
         labels.map(|labels| labels[..=depth].to_vec())
     }
 
@@ -709,8 +738,10 @@ impl<'a> Maker<'a> {
         let mut others = self.cluster.pods.iter().map(|other| &**other).chain(seated);
         others.all(|other| {
             let (ours, theirs) = (&pod.shape.pods.anti_affinity, &other.shape.pods.anti_affinity);
-            let we_object = ours.iter().any(|t| t.selector.matches(&other.labels) && near(other, &t.topology_key));
-            let they_object = theirs.iter().any(|t| t.selector.matches(&pod.labels) && near(other, &t.topology_key));
+            let we_object =
+                ours.iter().any(|t| t.selector.matches(&other.labels) && near(other, &t.topology_key));
+            let they_object =
+                theirs.iter().any(|t| t.selector.matches(&pod.labels) && near(other, &t.topology_key));
             !other.state.holds_room() || !(we_object || they_object)
         })
     }
@@ -757,7 +788,9 @@ impl<'a> Maker<'a> {
     fn troubles(&mut self, rng: &mut Rng) {
         let mut zones: BTreeMap<(Name, u32), Amounts> = BTreeMap::new();
         for pod in self.cluster.pods.iter().filter(|pod| pod.state.holds_room()) {
-            for (node, zone) in pod.node.iter().flat_map(|node| pod.zones.iter().map(move |zone| (node, zone))) {
+            for (node, zone) in
+                pod.node.iter().flat_map(|node| pod.zones.iter().map(move |zone| (node, zone)))
+            {
                 zones.entry((node.clone(), zone.zone)).or_default().add_all(&zone.amounts);
             }
         }

@@ -27,7 +27,7 @@ struct NodeRoom {
 
 impl Room {
     pub(crate) fn of(nodes: &[Arc<Node>]) -> Self {
-        Self { nodes: nodes.iter().map(|node| NodeRoom::of(node)).collect() }
+        Self { nodes: nodes.iter().map(NodeRoom::of).collect() }
     }
 
     /// What is left beside the pods that hold room.
@@ -55,7 +55,8 @@ impl Room {
     pub(crate) fn fits(&self, node: usize, pod: &Pod) -> bool {
         let room = &self.nodes[node];
         // The cheap question first; most nodes are full.
-        let enough = pod.shape.requests.iter().all(|(r, amount)| amount <= room.free.get(r).copied().unwrap_or(0));
+        let enough =
+            pod.shape.requests.iter().all(|(r, amount)| amount <= room.free.get(r).copied().unwrap_or(0));
         enough && allowed(&room.node, &pod.shape) && room.clone().take(&mut pod.clone())
     }
 
@@ -89,7 +90,9 @@ impl NodeRoom {
             free: node.allocatable.iter().map(|(resource, amount)| (resource.clone(), amount)).collect(),
             shared: Vec::new(),
             indices: (0..gpus).collect(),
-            zones: zones.map(|z| z.allocatable.iter().map(|(r, amount)| (r.clone(), amount)).collect()).collect(),
+            zones: zones
+                .map(|z| z.allocatable.iter().map(|(r, amount)| (r.clone(), amount)).collect())
+                .collect(),
             ports: Vec::new(),
             attached: BTreeMap::new(),
         }

@@ -22,7 +22,7 @@ fn main() -> ExitCode {
     let suite = match Suite::read(&paths) {
         Ok(suite) => suite,
         Err(error) => {
-            eprintln!("error: {error}");
+            eprintln!("error: {}", error.in_full());
             return ExitCode::FAILURE;
         }
     };

@@ -188,6 +188,9 @@ fn read_fields(value: &Value, stem: &str) -> Read<Case> {
         if !policy.is_object() {
             return problem("policy", format!("this is {}; write a mapping of settings", kind(policy)));
         }
+        if config.is_none() {
+            check_settings(policy)?;
+        }
         case.policy = policy.clone();
     }
     if let Some(names) = fields.texts("actions")? {
@@ -224,6 +227,28 @@ fn read_fields(value: &Value, stem: &str) -> Read<Case> {
     }
     fields.finish()?;
     Ok(case)
+}
+
+/// A setting that is misspelt would otherwise do nothing, and nobody would know. Manifests and configuration files have fields of their own.
+fn check_settings(policy: &Value) -> Read<()> {
+    if policy.get("kind").is_some() || policy.get("tiers").is_some() {
+        return Ok(());
+    }
+    let mut fields = Fields::of(policy, "policy")?;
+    for setting in [
+        "nodePlacement",
+        "gpuPlacement",
+        "maxConsolidationPreemptees",
+        "allowConsolidatingReclaim",
+        "defaultStalenessGracePeriod",
+        "fullHierarchyFairness",
+        "nodePoolLabelKey",
+        "partitionLabelValue",
+        "plugins",
+    ] {
+        fields.get(setting);
+    }
+    fields.finish()
 }
 
 fn evicted(fields: &mut Fields<'_>, several_cycles: bool) -> Read<Evicted> {

@@ -36,7 +36,12 @@ const MOST_NAMED: usize = 2_000;
 
 /// Everything in which the outcome differs from what the case expects.
 pub fn compare(case: &Case, outcome: &Outcome) -> Vec<Mismatch> {
-    let mut differences = Vec::new();
+    // An outcome under other settings than the case's says nothing about the case.
+    let mut differences: Vec<Mismatch> = outcome
+        .settings
+        .iter()
+        .map(|d| Mismatch { what: "policy".into(), expected: "settings that can be read".into(), came: d.to_string() })
+        .collect();
     let cycles = case.cycles.max(1) as usize;
     for (i, moment) in outcome.moments.iter().enumerate() {
         let mut found = compare_moment(&case.expect, &case.symmetry, moment);

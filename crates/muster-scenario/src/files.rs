@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 /// A file that could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    #[error("cannot read {path}: {source}")]
+    #[error("cannot read {path}")]
     Read { path: String, source: io::Error },
     #[error("{path} is nested too deeply")]
     TooDeep { path: String },
@@ -73,6 +73,16 @@ fn walk_folder(folder: &Path, endings: &[&str], depth: usize, found: &mut Vec<Fo
 #[expect(clippy::disallowed_methods, reason = "files are what this module is for")]
 pub fn read_text(path: &Path) -> Result<String, FileError> {
     std::fs::read_to_string(path).map_err(|source| unreadable(path, source))
+}
+
+impl FileError {
+    /// The whole story in one line, with its cause.
+    pub fn in_full(&self) -> String {
+        match self {
+            Self::Read { source, .. } => format!("{self}: {source}"),
+            Self::TooDeep { .. } => self.to_string(),
+        }
+    }
 }
 
 fn unreadable(path: &Path, source: io::Error) -> FileError {

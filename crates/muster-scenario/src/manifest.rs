@@ -14,7 +14,8 @@ pub fn manifests(text: &str) -> Result<Vec<Value>, String> {
         }
     }
     // The reader's own limits are made for untrusted input of a few megabytes; a cluster may be larger.
-    let options = serde_saphyr::options! { budget: None };
+    // A node called `n` is no boolean, whatever YAML 1.1 says.
+    let options = serde_saphyr::options! { budget: None, strict_booleans: true };
     let documents: Vec<Value> =
         serde_saphyr::from_multiple_with_options(text, options).map_err(|error| error.to_string())?;
     Ok(documents.into_iter().filter(|d| !d.is_null()).collect())

@@ -27,7 +27,10 @@ pub enum PlayError {
 pub struct Setup {
     pub cluster: Cluster,
     pub policy: Policy,
+    /// What is wrong with the objects.
     pub diagnostics: Vec<Diagnostic>,
+    /// What is wrong with the settings.
+    pub settings: Vec<Diagnostic>,
 }
 
 /// What came of a case.
@@ -39,6 +42,8 @@ pub struct Outcome {
     pub moments: Vec<Moment>,
     /// What is wrong with the input objects.
     pub diagnostics: Vec<Diagnostic>,
+    /// What is wrong with the settings.
+    pub settings: Vec<Diagnostic>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -125,15 +130,14 @@ pub fn setup(case: &Case) -> Result<Setup, PlayError> {
     if let Some(why) = &case.skip {
         return Err(PlayError::Skipped(why.clone()));
     }
-    let (mut policy, mut diagnostics) = crate::front::policy(&case.policy);
-    let (cluster, more) = crate::front::cluster(&case.objects, &policy, case.now);
-    diagnostics.extend(more);
+    let (mut policy, settings) = crate::front::policy(&case.policy);
+    let (cluster, diagnostics) = crate::front::cluster(&case.objects, &policy, case.now);
     if let Some(actions) = &case.actions {
         policy.actions.clone_from(actions);
     }
     // The plug-in that models zones is switched on by the presence of a report of them.
     policy.numa |= case.policy.get("plugins").is_none() && cluster.nodes.iter().any(|n| n.numa.is_some());
-    Ok(Setup { cluster, policy, diagnostics })
+    Ok(Setup { cluster, policy, diagnostics, settings })
 }
 
 /// Runs a case. With `explain`, every waiting gang is explained in full, which costs more than deciding does.
@@ -162,10 +166,10 @@ pub fn play_with(
     explain: bool,
     decide: &mut dyn FnMut(u32, &Cluster, &Policy, bool) -> Decided,
 ) -> Result<Outcome, PlayError> {
-    let Setup { cluster, policy, diagnostics } = setup(case)?;
+    let Setup { cluster, policy, diagnostics, settings } = setup(case)?;
     let explain = explain || case.expect.asks_why();
     let past = Past::of(&cluster, &case.objects);
-    let mut outcome = Outcome { diagnostics, ..Outcome::default() };
+    let mut outcome = Outcome { diagnostics, settings, ..Outcome::default() };
     let mut state = State { cluster, evicted: BTreeSet::new(), portions: BTreeMap::new() };
     let cycles = case.cycles.max(1);
     for cycle in 0..cycles + case.stable_cycles {
@@ -383,9 +387,9 @@ fn moment(
 /// What a pod asks of GPUs by number or fraction, and what it is charged where it is; both in thousandths.
 fn gpus(pod: &Pod, node: Option<&Name>, portion: Option<&i64>, memory: &BTreeMap<&Name, i64>) -> (i64, i64) {
     let whole = pod.shape.requests.get(&Resource::Gpu);
-    let Some(share) = pod.shape.gpu_share else { return (whole, whole) };
+    let Some(share) = pod.shape.gpu_share else { return (whole, if node.is_some() { whole } else { 0 }) };
     let devices = i64::from(share.devices);
-    match share.size {
+    let (asked, charged) = match share.size {
         ShareSize::Portion(portion) => {
             let asked = whole.saturating_add(portion.saturating_mul(devices));
             (asked, asked)
@@ -400,7 +404,9 @@ fn gpus(pod: &Pod, node: Option<&Name>, portion: Option<&i64>, memory: &BTreeMap
             };
             (whole, whole.saturating_add(portion.saturating_mul(devices)))
         }
-    }
+    };
+    // Who has no place is charged nothing.
+    (asked, if node.is_some() { charged } else { 0 })
 }
 
 fn nodes(cluster: &Cluster, pods: &BTreeMap<String, PodOutcome>) -> BTreeMap<String, NodeOutcome> {

@@ -223,8 +223,8 @@ fn run_case(case: &Case, options: &Options) -> Ran {
 fn with_files(mut case: Case, folder: &Path) -> Result<Case, String> {
     for name in std::mem::take(&mut case.files) {
         let path = folder.join(&name);
-        for file in object_files(&[path]).map_err(|e| format!("files: {e}"))? {
-            let text = read_text(&file.path).map_err(|e| format!("files: {e}"))?;
+        for file in object_files(&[path]).map_err(|e| format!("files: {}", e.in_full()))? {
+            let text = read_text(&file.path).map_err(|e| format!("files: {}", e.in_full()))?;
             let shown = file.path.display();
             let objects = objects_of(&text).map_err(|e| format!("files: {shown}: {e}"))?;
             // A folder of manifests may hold this very scenario.

@@ -41,16 +41,14 @@ impl Selector {
         let expression = without_bindings(expression, MOST_DEPTH);
         let selector = Self { expression, words, compiled: RefCell::default() };
         // A device without anything shows what is wrong whatever the device.
-        let (typed, fields) = selector.typed(&[], &[]);
+        let (typed, fields) = selector.typed(None);
         selector.compile(&typed, &fields)?;
         Ok(selector)
     }
 
     /// Whether the device is selected; an error if the expression cannot say.
     pub(crate) fn selects(&self, device: &DeviceFacts) -> Result<bool, String> {
-        let attributes: Vec<_> = device.attributes.iter().collect();
-        let capacity: Vec<_> = device.capacity.iter().collect();
-        let (typed, mut fields) = self.typed(&attributes, &capacity);
+        let (typed, mut fields) = self.typed(Some(device));
         fields.insert("driver".to_owned(), json!(&*device.device.name.driver));
         fields.insert("shareable".to_owned(), json!(device.shareable));
         let mut compiled = self.compiled.borrow_mut();
@@ -79,27 +77,29 @@ impl Selector {
     }
 
     /// The device as an expression over plain fields, and those fields.
-    fn typed(
-        &self,
-        attributes: &[(&(muster_model::Name, muster_model::Name), &Attribute)],
-        capacity: &[(&(muster_model::Name, muster_model::Name), &(muster_model::Name, i128))],
-    ) -> (String, Map<String, Value>) {
+    fn typed(&self, device: Option<&DeviceFacts>) -> (String, Map<String, Value>) {
         let mut fields = Map::new();
-        let mut by_domain: BTreeMap<&str, Vec<String>> = self.words.iter().map(|word| (word.as_str(), Vec::new())).collect();
-        for (i, ((domain, name), attribute)) in attributes.iter().enumerate() {
+        let mut by_domain: BTreeMap<&str, Vec<String>> =
+            self.words.iter().map(|word| (word.as_str(), Vec::new())).collect();
+        for (i, ((domain, name), attribute)) in device.iter().flat_map(|d| &d.attributes).enumerate() {
             let field = format!("a{i}");
             let (value, typed) = match attribute {
                 Attribute::Int(number) => (json!(number), format!("dyn(self.{field})")),
                 Attribute::Bool(yes) => (json!(yes), format!("dyn(self.{field})")),
-                Attribute::Version(text) if is_version(text) => (json!(&**text), format!("dyn(semver(self.{field}))")),
-                Attribute::Text(text) | Attribute::Version(text) => (json!(&**text), format!("dyn(self.{field})")),
+                Attribute::Version(text) if is_version(text) => {
+                    (json!(&**text), format!("dyn(semver(self.{field}))"))
+                }
+                Attribute::Text(text) | Attribute::Version(text) => {
+                    (json!(&**text), format!("dyn(self.{field})"))
+                }
             };
             by_domain.entry(domain).or_default().push(format!("{}: {typed}", json!(&**name)));
             fields.insert(field, value);
         }
         let attributes = nested(&by_domain);
-        let mut by_domain: BTreeMap<&str, Vec<String>> = self.words.iter().map(|word| (word.as_str(), Vec::new())).collect();
-        for (i, ((domain, name), (_, nano))) in capacity.iter().enumerate() {
+        let mut by_domain: BTreeMap<&str, Vec<String>> =
+            self.words.iter().map(|word| (word.as_str(), Vec::new())).collect();
+        for (i, ((domain, name), (_, nano))) in device.iter().flat_map(|d| &d.capacity).enumerate() {
             let field = format!("c{i}");
             by_domain.entry(domain).or_default().push(format!("{}: quantity(self.{field})", json!(&**name)));
             fields.insert(field, json!(Quantity::from_nano(*nano, Format::DecimalSi).to_string()));
@@ -128,7 +128,9 @@ impl Selector {
             let detail = errors.first().map(|error| error.detail.clone()).unwrap_or_default();
             let line = detail.lines().next().unwrap_or_default();
             // What comes before is the place in our rule, which nobody has seen.
-            let text = line.split_once("<input>:").map_or(line, |(_, rest)| rest.splitn(3, ':').nth(2).unwrap_or(rest));
+            let text = line
+                .split_once("<input>:")
+                .map_or(line, |(_, rest)| rest.splitn(3, ':').nth(2).unwrap_or(rest));
             format!("is no CEL expression: {}", text.trim())
         })
     }
@@ -158,7 +160,10 @@ fn is_version(text: &str) -> bool {
     let end = text.find(['-', '+']).unwrap_or(text.len());
     let (core, rest) = text.split_at(end);
     let number = |part: &str| {
-        !part.is_empty() && part.len() < 10 && part.bytes().all(|b| b.is_ascii_digit()) && (part == "0" || !part.starts_with('0'))
+        !part.is_empty()
+            && part.len() < 10
+            && part.bytes().all(|b| b.is_ascii_digit())
+            && (part == "0" || !part.starts_with('0'))
     };
     let parts: Vec<&str> = core.split('.').collect();
     let word = |c: char| c.is_ascii_alphanumeric() || c == '-';
@@ -214,7 +219,9 @@ fn scan(expression: &str) -> Result<BTreeSet<String>, String> {
             b'(' => open.push(b')'),
             b'[' => open.push(b']'),
             b'{' => open.push(b'}'),
-            b')' | b']' | b'}' if open.pop() != Some(*byte) => return Err("has a bracket too many".to_owned()),
+            b')' | b']' | b'}' if open.pop() != Some(*byte) => {
+                return Err("has a bracket too many".to_owned());
+            }
             _ => {}
         }
         if open.len() > MOST_DEPTH {
@@ -324,8 +331,14 @@ mod tests {
         check(r#"device.attributes["gpu.example.com"].index > 2"#, Ok(true));
         check(r#"device.attributes["gpu.example.com"].ecc"#, Ok(true));
         check(r#"device.attributes["other.io"].zone == "a""#, Ok(true));
-        check(r#"device.attributes["gpu.example.com"].driverVersion.isGreaterThan(semver("1.0.0"))"#, Ok(true));
-        check(r#"device.attributes["gpu.example.com"].driverVersion.compareTo(semver("1.2.3")) == 0"#, Ok(true));
+        check(
+            r#"device.attributes["gpu.example.com"].driverVersion.isGreaterThan(semver("1.0.0"))"#,
+            Ok(true),
+        );
+        check(
+            r#"device.attributes["gpu.example.com"].driverVersion.compareTo(semver("1.2.3")) == 0"#,
+            Ok(true),
+        );
         check(r#"device.capacity["gpu.example.com"].memory.compareTo(quantity("40Gi")) >= 0"#, Ok(true));
         check(r#"device.capacity["gpu.example.com"].memory.isGreaterThan(quantity("80Gi"))"#, Ok(false));
         check(r#"has(device.attributes["nobody.io"].zone)"#, Ok(false));
@@ -338,7 +351,10 @@ mod tests {
     #[test]
     fn bindings() {
         check(r#"cel.bind(d, device.attributes["gpu.example.com"], d.model == "h100" && d.ecc)"#, Ok(true));
-        check(r#"cel.bind(d, device.attributes["gpu.example.com"], cel.bind(m, d.model, m == "a, (b"))"#, Ok(false));
+        check(
+            r#"cel.bind(d, device.attributes["gpu.example.com"], cel.bind(m, d.model, m == "a, (b"))"#,
+            Ok(false),
+        );
         check(r#"cel.bind(a, 1, a == 1) && cel.bind(b, 2, b == 2)"#, Ok(true));
     }
 

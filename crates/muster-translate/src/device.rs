@@ -8,13 +8,14 @@ use crate::cel::Selector;
 use crate::read::{At, Object};
 use crate::select;
 use muster_model::{
-    Allocation, Claim, Device, DeviceAlternative, DeviceCount, DeviceName, DeviceReach, DeviceRequest, GPU, Name,
+    Allocation, Claim, Device, DeviceAlternative, DeviceCount, DeviceName, DeviceReach, DeviceRequest, GPU,
+    Name,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The device's own domain, or one that an attribute names: `(domain, name)`.
-type Qualified = (Name, Name);
+pub(crate) type Qualified = (Name, Name);
 
 /// A device with all that selectors can ask about.
 #[derive(Clone, Debug, PartialEq)]
@@ -116,7 +117,11 @@ pub(crate) fn slice(object: &Object<'_>) -> SliceFacts {
                 continue;
             }
         };
-        devices.push(device(body, DeviceName { driver: driver.clone(), pool: pool.clone(), device: name }, reach));
+        devices.push(device(
+            body,
+            DeviceName { driver: driver.clone(), pool: pool.clone(), device: name },
+            reach,
+        ));
     }
     SliceFacts {
         generation: spec.get("pool").get("generation").int().unwrap_or(0),
@@ -275,7 +280,12 @@ impl ClaimFacts {
             Some(allocation) => {
                 let is_charged = |request: &str, device: &DeviceName| {
                     let name = request.split_once('/').map_or(request, |(name, _)| name);
-                    is_gpu(&device.driver) || self.claim.requests.iter().any(|r| &*r.name == name && r.alternatives.iter().any(|a| a.gpu))
+                    is_gpu(&device.driver)
+                        || self
+                            .claim
+                            .requests
+                            .iter()
+                            .any(|r| &*r.name == name && r.alternatives.iter().any(|a| a.gpu))
                 };
                 allocation.devices.iter().filter(|(request, device)| is_charged(request, device)).count()
             }
@@ -308,7 +318,10 @@ pub(crate) fn claim(object: &Object<'_>, queue_label: &str) -> ClaimFacts {
     let mut wants = Vec::new();
     for at in devices.get("requests").list() {
         let alternatives: Vec<(DeviceAlternative, Want)> = if at.get("firstAvailable").exists() {
-            at.get("firstAvailable").list().map(|sub| alternative(sub, sub.get("name").str().unwrap_or(""), &mut defect)).collect()
+            at.get("firstAvailable")
+                .list()
+                .map(|sub| alternative(sub, sub.get("name").str().unwrap_or(""), &mut defect))
+                .collect()
         } else {
             // Up to the first beta version the fields were in the request itself.
             let body = if at.get("exactly").exists() { at.get("exactly") } else { at };
@@ -335,16 +348,21 @@ pub(crate) fn claim(object: &Object<'_>, queue_label: &str) -> ClaimFacts {
         let devices = results
             .map(|at| {
                 let text = |field: &str| Name::from(at.get(field).str().unwrap_or(""));
-                (text("request"), DeviceName { driver: text("driver"), pool: text("pool"), device: text("device") })
+                (
+                    text("request"),
+                    DeviceName { driver: text("driver"), pool: text("pool"), device: text("device") },
+                )
             })
             .collect();
         Allocation { devices, nodes: select::node_terms(given.get("nodeSelector")) }
     });
-    let mut reserved_for: Vec<Name> = status.get("reservedFor").list().filter_map(|at| at.get("uid").name()).collect();
+    let mut reserved_for: Vec<Name> =
+        status.get("reservedFor").list().filter_map(|at| at.get("uid").name()).collect();
     reserved_for.sort();
     reserved_for.dedup();
     let mut owners = object.get("metadata").get("ownerReferences").list();
-    let of_pod = owners.find(|owner| owner.get("kind").str() == Some("Pod")).and_then(|owner| owner.get("uid").name());
+    let of_pod =
+        owners.find(|owner| owner.get("kind").str() == Some("Pod")).and_then(|owner| owner.get("uid").name());
     ClaimFacts {
         claim: Claim {
             key: object.key(),
@@ -377,7 +395,8 @@ fn alternative(at: At<'_>, name: &str, defect: &mut Option<Name>) -> (DeviceAlte
         .list()
         .map(|t| DeviceToleration {
             key: t.get("key").name(),
-            value: (t.get("operator").str() != Some("Exists")).then(|| t.get("value").str().unwrap_or("").into()),
+            value: (t.get("operator").str() != Some("Exists"))
+                .then(|| t.get("value").str().unwrap_or("").into()),
             effect: t.get("effect").name(),
         })
         .collect();
@@ -506,7 +525,11 @@ impl Inventory {
     }
 
     /// The claim with its sets of devices, and what is wrong with it.
-    pub(crate) fn resolve(&mut self, facts: &ClaimFacts, classes: &BTreeMap<Name, ClassFacts>) -> (Claim, Vec<String>) {
+    pub(crate) fn resolve(
+        &mut self,
+        facts: &ClaimFacts,
+        classes: &BTreeMap<Name, ClassFacts>,
+    ) -> (Claim, Vec<String>) {
         let mut claim = facts.claim.clone();
         let mut problems = Vec::new();
         for (request, wants) in claim.requests.iter_mut().zip(&facts.wants) {
@@ -599,7 +622,10 @@ impl Selectors {
                 Some(Ok(selector)) => selector.selects(facts).unwrap_or_else(|error| {
                     // The device is passed over, as the node would be by Kubernetes.
                     problem.get_or_insert_with(|| {
-                        format!("selector {} cannot be answered for a device: {error}", crate::read::quote(text))
+                        format!(
+                            "selector {} cannot be answered for a device: {error}",
+                            crate::read::quote(text)
+                        )
                     });
                     false
                 }),
@@ -633,7 +659,8 @@ mod tests {
 
     fn classes() -> BTreeMap<Name, ClassFacts> {
         let big = json!({"spec": {"selectors": [{"cel": {"expression": "device.attributes['gpu.x.io'].model == 'big'"}}]}});
-        [("any".into(), ClassFacts::default()), ("gpu-big".into(), class(&Object::new("DeviceClass", &big)))].into()
+        [("any".into(), ClassFacts::default()), ("gpu-big".into(), class(&Object::new("DeviceClass", &big)))]
+            .into()
     }
 
     fn read(spec: Value, status: Value) -> ClaimFacts {
@@ -659,22 +686,46 @@ mod tests {
     fn requests_become_sets_of_devices() {
         let all = json!([{"operator": "Exists"}]);
         check(json!({"name": "r", "exactly": {"deviceClassName": "any"}}), &[&["a"]], false);
-        check(json!({"name": "r", "exactly": {"deviceClassName": "any", "tolerations": all}}), &[&["a", "b"]], false);
+        check(
+            json!({"name": "r", "exactly": {"deviceClassName": "any", "tolerations": all}}),
+            &[&["a", "b"]],
+            false,
+        );
         check(json!({"name": "r", "deviceClassName": "any"}), &[&["a"]], false);
         check(json!({"name": "r", "exactly": {"deviceClassName": "gpu-big"}}), &[&["a"]], false);
         check(json!({"name": "r", "exactly": {"deviceClassName": "gone"}}), &[&[]], true);
         let narrowed = json!([{"cel": {"expression": "device.attributes['gpu.x.io'].model == 'small'"}}]);
-        check(json!({"name": "r", "exactly": {"deviceClassName": "gpu-big", "selectors": narrowed}}), &[&[]], false);
-        check(json!({"name": "r", "exactly": {"deviceClassName": "any", "selectors": [{"cel": {"expression": "(("}}]}}), &[&[]], true);
-        check(json!({"name": "r", "exactly": {"deviceClassName": "any", "selectors": [{"cel": {"expression": "device.driver.nothing"}}]}}), &[&[]], false);
+        check(
+            json!({"name": "r", "exactly": {"deviceClassName": "gpu-big", "selectors": narrowed}}),
+            &[&[]],
+            false,
+        );
+        check(
+            json!({"name": "r", "exactly": {"deviceClassName": "any", "selectors": [{"cel": {"expression": "(("}}]}}),
+            &[&[]],
+            true,
+        );
+        check(
+            json!({"name": "r", "exactly": {"deviceClassName": "any", "selectors": [{"cel": {"expression": "device.driver.nothing"}}]}}),
+            &[&[]],
+            false,
+        );
         let roomy = json!({"requests": {"memory": "60Gi"}});
-        check(json!({"name": "r", "exactly": {"deviceClassName": "any", "tolerations": all, "capacity": roomy}}), &[&["a"]], false);
+        check(
+            json!({"name": "r", "exactly": {"deviceClassName": "any", "tolerations": all, "capacity": roomy}}),
+            &[&["a"]],
+            false,
+        );
         check(
             json!({"name": "r", "firstAvailable": [{"name": "x", "deviceClassName": "gpu-big"}, {"name": "y", "deviceClassName": "any"}]}),
             &[&["a"], &["a"]],
             false,
         );
-        check(json!({"name": "r", "exactly": {"deviceClassName": "any", "allocationMode": "Some"}}), &[&["a"]], true);
+        check(
+            json!({"name": "r", "exactly": {"deviceClassName": "any", "allocationMode": "Some"}}),
+            &[&["a"]],
+            true,
+        );
     }
 
     #[track_caller]
@@ -704,9 +755,7 @@ mod tests {
 
     #[test]
     fn the_newest_generation_of_a_pool_counts() {
-        let of = |generation: i64, device: &str| {
-            json!({"driver": "d", "nodeName": "n", "pool": {"name": "p", "generation": generation}, "devices": [{"name": device}]})
-        };
+        let of = |generation: i64, device: &str| json!({"driver": "d", "nodeName": "n", "pool": {"name": "p", "generation": generation}, "devices": [{"name": device}]});
         let name = |device: &str| DeviceName { driver: "d".into(), pool: "p".into(), device: device.into() };
         let mut inventory = inventory(&[of(1, "old"), of(2, "new")]);
         assert!(inventory.device(&name("new")).is_some() && inventory.device(&name("old")).is_none());
@@ -755,6 +804,8 @@ mod tests {
         assert_eq!(facts.claim.reserved_for, ["u1".into(), "u2".into()]);
         assert_eq!(facts.claim.queue.as_deref(), Some("team"));
         assert_eq!(facts.claim.allocation.unwrap().nodes.len(), 1);
-        assert!(read(json!({"constraints": [{"distinctAttribute": "x"}]}), json!(null)).claim.defect.is_some());
+        assert!(
+            read(json!({"constraints": [{"distinctAttribute": "x"}]}), json!(null)).claim.defect.is_some()
+        );
     }
 }

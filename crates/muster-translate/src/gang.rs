@@ -59,7 +59,11 @@ impl GangFacts {
     }
 
     /// The gang, given the priority classes and topologies there are.
-    pub(crate) fn resolve(&self, classes: &BTreeMap<Name, PriorityClass>, topologies: &BTreeMap<Name, Topology>) -> Gang {
+    pub(crate) fn resolve(
+        &self,
+        classes: &BTreeMap<Name, PriorityClass>,
+        topologies: &BTreeMap<Name, Topology>,
+    ) -> Gang {
         let mut gang = self.gang.clone();
         gang.priority = priority(self.class.as_ref(), classes);
         gang.preemptibility = self.preemptibility.unwrap_or(if gang.priority < NON_PREEMPTIBLE_FROM {
@@ -100,7 +104,11 @@ pub(crate) fn pod_group(object: &Object<'_>, settings: &Settings) -> PodGroup {
     let preemptibility = spec.get("preemptibility");
     let annotated = |key: &str| object.get("metadata").get("annotations").get(key).time();
     PodGroup::Gang(Box::new(GangFacts {
-        leaves: groups.iter().filter(|group| matches!(group.min, Min::Pods(_))).map(|leaf| leaf.name.clone()).collect(),
+        leaves: groups
+            .iter()
+            .filter(|group| matches!(group.min, Min::Pods(_)))
+            .map(|leaf| leaf.name.clone())
+            .collect(),
         class: spec.get("priorityClassName").name(),
         preemptibility: preemptibility.word().and_then(|word| {
             preemptibility_of(word).or_else(|| {
@@ -127,7 +135,13 @@ pub(crate) fn pod_group(object: &Object<'_>, settings: &Settings) -> PodGroup {
 }
 
 /// The gang of a pod that belongs to none: as the pod grouper would make it.
-pub(crate) fn gang_of_one(object: &Object<'_>, key: Key, uid: Name, created: Time, settings: &Settings) -> GangFacts {
+pub(crate) fn gang_of_one(
+    object: &Object<'_>,
+    key: Key,
+    uid: Name,
+    created: Time,
+    settings: &Settings,
+) -> GangFacts {
     let annotation = |key: &str| object.get("metadata").get("annotations").get(key);
     let label = |key: &str| object.label(key).filter(|value| !value.is_empty());
     let queue = label(&settings.queue_label).map(Name::from).or_else(|| {
@@ -153,7 +167,12 @@ pub(crate) fn gang_of_one(object: &Object<'_>, key: Key, uid: Name, created: Tim
             priority: 0,
             preemptibility: Preemptibility::Preemptible,
             created,
-            groups: vec![Group { name: DEFAULT_GROUP.into(), parent: None, min: Min::Pods(1), topology: topology.filter(constrains) }],
+            groups: vec![Group {
+                name: DEFAULT_GROUP.into(),
+                parent: None,
+                min: Min::Pods(1),
+                topology: topology.filter(constrains),
+            }],
             last_start: None,
             last_eviction: None,
             stale_since: None,
@@ -214,7 +233,9 @@ fn groups(object: &Object<'_>, spec: At<'_>) -> Option<Vec<Group>> {
             group.at.report("has no name; the PodGroup is left out until it has one");
             sound = false;
         } else if by_name.insert(group.name, i).is_some() {
-            group.at.report("has a name that another sub-group has; the PodGroup is left out until names are unique");
+            group.at.report(
+                "has a name that another sub-group has; the PodGroup is left out until names are unique",
+            );
             sound = false;
         }
     }
@@ -338,7 +359,12 @@ fn priority(class: Option<&Name>, classes: &BTreeMap<Name, PriorityClass>) -> i3
         return class.value;
     }
     // Where several claim to be the default, Kubernetes takes the lowest.
-    classes.values().filter(|class| class.global_default).map(|class| class.value).min().unwrap_or(DEFAULT_PRIORITY)
+    classes
+        .values()
+        .filter(|class| class.global_default)
+        .map(|class| class.value)
+        .min()
+        .unwrap_or(DEFAULT_PRIORITY)
 }
 
 pub(crate) fn topology(object: &Object<'_>) -> Topology {
@@ -413,9 +439,17 @@ mod tests {
 
     #[test]
     fn broken_trees_are_left_out() {
-        check(json!({"subGroups": [{"name": "a", "minMember": 1}, {"name": "a", "minMember": 1}]}), "Broken", 1);
+        check(
+            json!({"subGroups": [{"name": "a", "minMember": 1}, {"name": "a", "minMember": 1}]}),
+            "Broken",
+            1,
+        );
         check(json!({"subGroups": [{"name": "a", "minMember": 1, "parent": "zz"}]}), "Broken", 1);
-        check(json!({"subGroups": [{"name": "a", "parent": "b"}, {"name": "b", "parent": "a"}]}), "Broken", 1);
+        check(
+            json!({"subGroups": [{"name": "a", "parent": "b"}, {"name": "b", "parent": "a"}]}),
+            "Broken",
+            1,
+        );
         check(json!({"subGroups": [{"name": "a", "parent": "a"}]}), "Broken", 1);
         check(json!({"subGroups": [{"minMember": 1}]}), "Broken", 1);
         let chain: Vec<Value> = (0..100_000)
@@ -441,8 +475,12 @@ mod tests {
     #[track_caller]
     fn check_gang(spec: Value, classes: &[(&str, i32, bool)], priority: i32, preemptible: bool) {
         let (PodGroup::Gang(facts), _) = read(spec) else { panic!("left out") };
-        let classes =
-            classes.iter().map(|(n, value, global_default)| ((*n).into(), PriorityClass { value: *value, global_default: *global_default })).collect();
+        let classes = classes
+            .iter()
+            .map(|(n, value, global_default)| {
+                ((*n).into(), PriorityClass { value: *value, global_default: *global_default })
+            })
+            .collect();
         let gang = facts.resolve(&classes, &BTreeMap::new());
         assert_eq!(gang.priority, priority);
         assert_eq!(gang.preemptibility == Preemptibility::Preemptible, preemptible);
@@ -455,8 +493,18 @@ mod tests {
         check_gang(json!({"priorityClassName": "train"}), &classes, 50, true);
         check_gang(json!({"priorityClassName": "gone"}), &classes, 50, true);
         check_gang(json!({"priorityClassName": "gone"}), &[("d", 200, true), ("e", 150, true)], 150, false);
-        check_gang(json!({"priorityClassName": "build", "preemptibility": "preemptible"}), &classes, 100, true);
-        check_gang(json!({"priorityClassName": "train", "preemptibility": "non-preemptible"}), &classes, 50, false);
+        check_gang(
+            json!({"priorityClassName": "build", "preemptibility": "preemptible"}),
+            &classes,
+            100,
+            true,
+        );
+        check_gang(
+            json!({"priorityClassName": "train", "preemptibility": "non-preemptible"}),
+            &classes,
+            50,
+            false,
+        );
         check_gang(json!({"priorityClassName": "train", "preemptibility": "maybe"}), &classes, 50, true);
     }
 
@@ -481,7 +529,10 @@ mod tests {
             other => panic!("{other:?}"),
         };
         assert_eq!(gang(json!({"stalenessGracePeriod": "-1s"})).staleness_grace, Some(Grace::Forever));
-        assert_eq!(gang(json!({"stalenessGracePeriod": "5s"})).staleness_grace, Some(Grace::For(Span::seconds(5))));
+        assert_eq!(
+            gang(json!({"stalenessGracePeriod": "5s"})).staleness_grace,
+            Some(Grace::For(Span::seconds(5)))
+        );
         assert_eq!(gang(json!({})).staleness_grace, None);
         assert_eq!(gang(json!({"preemptionDelay": "1m"})).preemption_delay, Span::seconds(60));
         assert_eq!(gang(json!({"preemptionDelay": "-1m"})).preemption_delay, Span::ZERO);

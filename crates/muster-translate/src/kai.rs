@@ -30,7 +30,9 @@ pub fn policy(config: &Value) -> (Policy, Vec<Diagnostic>) {
 /// An action by KAI's name for it.
 pub fn action(name: &str) -> Option<Action> {
     use Action::*;
-    [Allocate, Consolidate, Reclaim, Preempt, EvictStaleGangs].into_iter().find(|action| action.name() == name)
+    [Allocate, Consolidate, Reclaim, Preempt, EvictStaleGangs]
+        .into_iter()
+        .find(|action| action.name() == name)
 }
 
 /// The `config` of a scenario: a flat object, with KAI's plugins unless it lists others.
@@ -63,7 +65,8 @@ fn configuration(at: At<'_>) -> Policy {
             .filter_map(|name| {
                 let action = action(name);
                 if action.is_none() {
-                    at.get("actions").report(format!("{} is no action; it is left out", crate::read::quote(name)));
+                    at.get("actions")
+                        .report(format!("{} is no action; it is left out", crate::read::quote(name)));
                 }
                 action
             })
@@ -71,7 +74,8 @@ fn configuration(at: At<'_>) -> Policy {
     }
     queue_depth(at.get("queueDepthPerAction"), &mut policy);
     options(at, &mut policy);
-    let lists: Vec<At<'_>> = at.get("tiers").list().flat_map(|tier| tier.get("plugins").list().collect::<Vec<_>>()).collect();
+    let lists: Vec<At<'_>> =
+        at.get("tiers").list().flat_map(|tier| tier.get("plugins").list().collect::<Vec<_>>()).collect();
     Plugins::of_list(lists.into_iter()).apply(&mut policy);
     policy
 }
@@ -80,7 +84,9 @@ fn configuration(at: At<'_>) -> Policy {
 fn shard(spec: At<'_>) -> Policy {
     let mut policy = Policy::default();
     let placement = spec.get("placementStrategy");
-    let or_binpack = |at: At<'_>| if at.exists() { strategy(at).or(Some(Strategy::Binpack)) } else { Some(Strategy::Binpack) };
+    let or_binpack = |at: At<'_>| {
+        if at.exists() { strategy(at).or(Some(Strategy::Binpack)) } else { Some(Strategy::Binpack) }
+    };
     let gpu = or_binpack(placement.get("gpu"));
     let cpu = or_binpack(placement.get("cpu"));
     let spread = Some(Strategy::Spread);
@@ -135,13 +141,19 @@ fn shard(spec: At<'_>) -> Policy {
         entry.0 = at.get("enabled").bool().unwrap_or(entry.0);
         entry.1 = at.get("priority").int().unwrap_or(entry.1);
     }
-    let mut order: Vec<(Action, i64)> =
-        actions.into_iter().filter(|(_, (on, _))| *on).map(|(action, (_, priority))| (action, priority)).collect();
+    let mut order: Vec<(Action, i64)> = actions
+        .into_iter()
+        .filter(|(_, (on, _))| *on)
+        .map(|(action, (_, priority))| (action, priority))
+        .collect();
     order.sort_by_key(|(_, priority)| std::cmp::Reverse(*priority));
     policy.actions = order.into_iter().map(|(action, _)| action).collect();
 
     options(spec.get("args"), &mut policy);
-    policy.pool = Pool { label: policy.pool.label.take(), value: spec.get("partitionLabelValue").name().or(policy.pool.value.take()) };
+    policy.pool = Pool {
+        label: policy.pool.label.take(),
+        value: spec.get("partitionLabelValue").name().or(policy.pool.value.take()),
+    };
     policy
 }
 
@@ -155,11 +167,14 @@ fn options(at: At<'_>, policy: &mut Policy) {
                 Some(n) => policy.max_consolidation_victims = Some(u32::try_from(n).unwrap_or(u32::MAX)),
                 None => {}
             },
-            "allowconsolidatingreclaim" => policy.consolidating_reclaim = flag(value).unwrap_or(policy.consolidating_reclaim),
+            "allowconsolidatingreclaim" => {
+                policy.consolidating_reclaim = flag(value).unwrap_or(policy.consolidating_reclaim)
+            }
             "fullhierarchyfairness" => policy.full_hierarchy = flag(value).unwrap_or(policy.full_hierarchy),
             "defaultstalenessgraceperiod" => {
                 if let Some(span) = value.duration() {
-                    policy.staleness_grace = if span < Span::ZERO { Grace::Forever } else { Grace::For(span) };
+                    policy.staleness_grace =
+                        if span < Span::ZERO { Grace::Forever } else { Grace::For(span) };
                 }
             }
             "nodepoollabelkey" => policy.pool.label = value.name(),
@@ -180,14 +195,53 @@ fn queue_depth(at: At<'_>, policy: &mut Policy) {
 }
 
 const DEFAULT_PLUGINS: [&str; 21] = [
-    "predicates", "proportion", "priority", "nodeavailability", "resourcetype", "podaffinity", "elastic", "kubeflow", "ray",
-    "subgrouporder", "taskorder", "nominatednode", "dynamicresources", "minruntime", "topology", "snapshot",
-    "sg-nodelocalgreedy", "sg-multinodegang", "gpupack", "nodeplacement", "gpusharingorder",
+    "predicates",
+    "proportion",
+    "priority",
+    "nodeavailability",
+    "resourcetype",
+    "podaffinity",
+    "elastic",
+    "kubeflow",
+    "ray",
+    "subgrouporder",
+    "taskorder",
+    "nominatednode",
+    "dynamicresources",
+    "minruntime",
+    "topology",
+    "snapshot",
+    "sg-nodelocalgreedy",
+    "sg-multinodegang",
+    "gpupack",
+    "nodeplacement",
+    "gpusharingorder",
 ];
 const KNOWN_PLUGINS: [&str; 24] = [
-    "predicates", "proportion", "priority", "nodeavailability", "resourcetype", "podaffinity", "elastic", "kubeflow", "ray",
-    "subgrouporder", "taskorder", "nominatednode", "dynamicresources", "minruntime", "topology", "snapshot",
-    "sg-nodelocalgreedy", "sg-multinodegang", "gpupack", "nodeplacement", "gpusharingorder", "gpuspread", "numa", "reflectjoborder",
+    "predicates",
+    "proportion",
+    "priority",
+    "nodeavailability",
+    "resourcetype",
+    "podaffinity",
+    "elastic",
+    "kubeflow",
+    "ray",
+    "subgrouporder",
+    "taskorder",
+    "nominatednode",
+    "dynamicresources",
+    "minruntime",
+    "topology",
+    "snapshot",
+    "sg-nodelocalgreedy",
+    "sg-multinodegang",
+    "gpupack",
+    "nodeplacement",
+    "gpusharingorder",
+    "gpuspread",
+    "numa",
+    "reflectjoborder",
 ];
 
 /// The plugins that run, and what they were told.
@@ -370,16 +424,28 @@ mod tests {
             }),
             0,
         );
-        check(json!({"maxConsolidationPreemptees": 3, "defaultStalenessGracePeriod": "-1s"}), in_scenario(|p| {
-            p.max_consolidation_victims = Some(3);
-            p.staleness_grace = Grace::Forever;
-        }), 0);
-        check(json!({"nodePlacement": null, "gpuPlacement": null}), in_scenario(|p| {
-            p.gpu_strategy = None;
-            p.cpu_strategy = None;
-            p.gpu_order = None;
-        }), 0);
-        check(json!({"gpuPlacement": "sideways", "maxConsolidationPreemptees": {}}), in_scenario(|p| p.gpu_order = None), 2);
+        check(
+            json!({"maxConsolidationPreemptees": 3, "defaultStalenessGracePeriod": "-1s"}),
+            in_scenario(|p| {
+                p.max_consolidation_victims = Some(3);
+                p.staleness_grace = Grace::Forever;
+            }),
+            0,
+        );
+        check(
+            json!({"nodePlacement": null, "gpuPlacement": null}),
+            in_scenario(|p| {
+                p.gpu_strategy = None;
+                p.cpu_strategy = None;
+                p.gpu_order = None;
+            }),
+            0,
+        );
+        check(
+            json!({"gpuPlacement": "sideways", "maxConsolidationPreemptees": {}}),
+            in_scenario(|p| p.gpu_order = None),
+            2,
+        );
     }
 
     #[test]
@@ -393,10 +459,14 @@ mod tests {
             p.numa = false;
         };
         check(json!({"plugins": []}), in_scenario(none), 0);
-        check(json!({"gpuPlacement": "pack", "nodePlacement": null, "plugins": [{"name": "gpupack"}]}), in_scenario(|p| {
-            none(p);
-            p.gpu_order = Some(GpuOrder::Pack);
-        }), 0);
+        check(
+            json!({"gpuPlacement": "pack", "nodePlacement": null, "plugins": [{"name": "gpupack"}]}),
+            in_scenario(|p| {
+                none(p);
+                p.gpu_order = Some(GpuOrder::Pack);
+            }),
+            0,
+        );
         check(
             json!({"plugins": [{"name": "gpuspread"}, {"name": "nodeplacement", "arguments": {"cpu": "spread", "gpu": "binpack"}}, {"name": "proportion"}]}),
             in_scenario(|p| {
@@ -414,28 +484,39 @@ mod tests {
     #[test]
     fn scheduler_configuration() {
         let all: Vec<Value> = DEFAULT_PLUGINS.iter().map(|name| json!({"name": name})).collect();
-        check(json!({"actions": "allocate, reclaim", "tiers": [{"plugins": all}], "queueDepthPerAction": {"reclaim": 5}}), Policy {
-            actions: vec![Action::Allocate, Action::Reclaim],
-            queue_depth: [(Action::Reclaim, 5)].into(),
-            ..Policy::default()
-        }, 0);
+        check(
+            json!({"actions": "allocate, reclaim", "tiers": [{"plugins": all}], "queueDepthPerAction": {"reclaim": 5}}),
+            Policy {
+                actions: vec![Action::Allocate, Action::Reclaim],
+                queue_depth: [(Action::Reclaim, 5)].into(),
+                ..Policy::default()
+            },
+            0,
+        );
         let mut told = all;
         told.push(json!({"name": "minruntime", "arguments": {"defaultPreemptMinRuntime": "1m", "defaultReclaimMinRuntime": "2m", "reclaimResolveMethod": "queue"}}));
         told.push(json!({"name": "proportion", "arguments": {"kValue": "0.5", "relcaimerSaturationMultiplier": "1.25"}}));
         told.push(json!({"name": "numa", "arguments": {"reconstructAvailable": "false"}}));
-        check(json!({"tiers": [{"plugins": told}]}), Policy {
-            preempt_min_runtime: Span::seconds(60),
-            reclaim_min_runtime: Span::seconds(120),
-            min_runtime_rule: MinRuntimeRule::Queue,
-            usage_weight: 500,
-            saturation_multiplier: 1250,
-            numa: true,
-            trust_reported_zones: true,
-            ..Policy::default()
-        }, 0);
+        check(
+            json!({"tiers": [{"plugins": told}]}),
+            Policy {
+                preempt_min_runtime: Span::seconds(60),
+                reclaim_min_runtime: Span::seconds(120),
+                min_runtime_rule: MinRuntimeRule::Queue,
+                usage_weight: 500,
+                saturation_multiplier: 1250,
+                numa: true,
+                trust_reported_zones: true,
+                ..Policy::default()
+            },
+            0,
+        );
         let (policy, found) = policy(&json!({"actions": "allocate, dance", "tiers": []}));
         assert_eq!(policy.actions, [Action::Allocate]);
-        assert_eq!(found[0].to_string(), "scheduler configuration: actions: \"dance\" is no action; it is left out");
+        assert_eq!(
+            found[0].to_string(),
+            "scheduler configuration: actions: \"dance\" is no action; it is left out"
+        );
     }
 
     fn of_shard(spec: Value) -> Value {
@@ -446,16 +527,24 @@ mod tests {
     fn shards() {
         check(of_shard(json!({})), in_shard(|_| {}), 0);
         let without_consolidation = |p: &mut Policy| p.actions.retain(|a| *a != Action::Consolidate);
-        check(of_shard(json!({"placementStrategy": {"gpu": "spread"}})), in_shard(|p| {
-            without_consolidation(p);
-            p.gpu_strategy = Some(Strategy::Spread);
-            p.gpu_order = Some(GpuOrder::Spread);
-            p.prefer_shared_gpus = false;
-        }), 0);
-        check(of_shard(json!({"placementStrategy": {"cpu": "spread"}})), in_shard(|p| {
-            without_consolidation(p);
-            p.cpu_strategy = Some(Strategy::Spread);
-        }), 0);
+        check(
+            of_shard(json!({"placementStrategy": {"gpu": "spread"}})),
+            in_shard(|p| {
+                without_consolidation(p);
+                p.gpu_strategy = Some(Strategy::Spread);
+                p.gpu_order = Some(GpuOrder::Spread);
+                p.prefer_shared_gpus = false;
+            }),
+            0,
+        );
+        check(
+            of_shard(json!({"placementStrategy": {"cpu": "spread"}})),
+            in_shard(|p| {
+                without_consolidation(p);
+                p.cpu_strategy = Some(Strategy::Spread);
+            }),
+            0,
+        );
         check(
             of_shard(json!({
                 "partitionLabelValue": "a", "kValue": 0.5, "minRuntime": {"preemptMinRuntime": "1m"},

@@ -62,7 +62,9 @@ pub(crate) fn of_config_map(config_map: &Value) -> (BTreeMap<Name, Links>, Vec<(
 fn of_node(node: &Value) -> Result<Links, String> {
     let number = |value: &Value| {
         let number = value.as_u64().filter(|n| *n < MOST_GPUS as u64);
-        number.and_then(|n| u32::try_from(n).ok()).ok_or_else(|| format!("{value} is no GPU number; write one from 0 to 63"))
+        number
+            .and_then(|n| u32::try_from(n).ok())
+            .ok_or_else(|| format!("{value} is no GPU number; write one from 0 to 63"))
     };
     let list = |value: Option<&Value>| value.and_then(Value::as_array).cloned().unwrap_or_default();
 

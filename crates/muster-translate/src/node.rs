@@ -1,9 +1,9 @@
 //! `v1` Node, with what other objects say about it: NodeResourceTopology, CSINode, ResourceSlices and the GPU topology.
 
+use crate::links;
 use crate::numa::Zones;
 use crate::read::Object;
 use crate::text::{self, Rounding};
-use crate::links;
 use muster_model::{
     Amounts, Conditions, Gpus, Labels, Links, MigStrategy, Name, Node, Resource, Taint, TaintEffect,
 };
@@ -51,7 +51,9 @@ pub(crate) fn node(object: &Object<'_>) -> NodeFacts {
                 "PreferNoSchedule" => TaintEffect::PreferNoSchedule,
                 "NoExecute" => TaintEffect::NoExecute,
                 _ => {
-                    at.report("the effect must be NoSchedule, PreferNoSchedule or NoExecute; the taint is ignored");
+                    at.report(
+                        "the effect must be NoSchedule, PreferNoSchedule or NoExecute; the taint is ignored",
+                    );
                     return None;
                 }
             };
@@ -85,7 +87,8 @@ pub(crate) fn node(object: &Object<'_>) -> NodeFacts {
             .ok()
             .flatten()
     });
-    let gpus = Gpus { memory: gpu_memory(object, &labels), mig: mig(&labels, &allocatable), dra: false, links };
+    let gpus =
+        Gpus { memory: gpu_memory(object, &labels), mig: mig(&labels, &allocatable), dra: false, links };
     NodeFacts {
         counts_gpus: n_gpus > 0,
         node: Node {
@@ -123,7 +126,10 @@ pub(crate) fn assemble(
 fn gpu_memory(object: &Object<'_>, labels: &Labels) -> Option<i64> {
     let text = labels.get(GPU_MEMORY)?;
     let Ok(number) = text.parse::<i64>() else {
-        object.report(&format!("metadata.labels[{GPU_MEMORY}]"), "is no whole number of MiB; the size of its GPUs is not known");
+        object.report(
+            &format!("metadata.labels[{GPU_MEMORY}]"),
+            "is no whole number of MiB; the size of its GPUs is not known",
+        );
         return None;
     };
     let mib = if number >= 1 << 20 { number >> 20 } else { number };
@@ -133,7 +139,8 @@ fn gpu_memory(object: &Object<'_>, labels: &Labels) -> Option<i64> {
 
 /// The strategy label is on every node that the operator looks after; it means something where GPUs are cut.
 fn mig(labels: &Labels, allocatable: &Amounts) -> MigStrategy {
-    let has_slices = allocatable.iter().any(|(r, _)| matches!(r, Resource::Other(name) if name.starts_with(MIG_PREFIX)));
+    let has_slices =
+        allocatable.iter().any(|(r, _)| matches!(r, Resource::Other(name) if name.starts_with(MIG_PREFIX)));
     let enabled = match labels.get(MIG_ENABLED) {
         Some(value) => matches!(&**value, "1" | "t" | "T" | "true" | "TRUE" | "True"),
         None => has_slices || labels.get(GPU_PRODUCT).is_some_and(|product| product.contains("-MIG-")),
@@ -153,7 +160,9 @@ pub(crate) fn attach_limits(object: &Object<'_>) -> BTreeMap<Name, u32> {
         .get("spec")
         .get("drivers")
         .list()
-        .filter_map(|driver| Some((driver.get("name").name()?, driver.get("allocatable").get("count").count()?)))
+        .filter_map(|driver| {
+            Some((driver.get("name").name()?, driver.get("allocatable").get("count").count()?))
+        })
         .collect()
 }
 
@@ -222,16 +231,28 @@ mod tests {
         let (node, found) = read(&json!({"metadata": {"name": "n"}, "spec": {"taints": [
             {"key": "a", "value": "b", "effect": "NoExecute"}, {"key": "c", "effect": "Maybe"}
         ]}}));
-        assert_eq!(node.taints, [Taint { key: "a".into(), value: "b".into(), effect: TaintEffect::NoExecute }]);
+        assert_eq!(
+            node.taints,
+            [Taint { key: "a".into(), value: "b".into(), effect: TaintEffect::NoExecute }]
+        );
         assert_eq!(found.len(), 1);
     }
 
     #[test]
     fn a_strategy_counts_where_gpus_are_cut() {
         assert_eq!(labelled(json!({MIG_STRATEGY: "mixed"})).gpus.mig, MigStrategy::None);
-        assert_eq!(labelled(json!({MIG_STRATEGY: "mixed", MIG_ENABLED: "true"})).gpus.mig, MigStrategy::Mixed);
-        assert_eq!(labelled(json!({MIG_STRATEGY: "single", MIG_ENABLED: "true"})).gpus.mig, MigStrategy::Single);
-        assert_eq!(labelled(json!({MIG_STRATEGY: "single", MIG_ENABLED: "false"})).gpus.mig, MigStrategy::None);
+        assert_eq!(
+            labelled(json!({MIG_STRATEGY: "mixed", MIG_ENABLED: "true"})).gpus.mig,
+            MigStrategy::Mixed
+        );
+        assert_eq!(
+            labelled(json!({MIG_STRATEGY: "single", MIG_ENABLED: "true"})).gpus.mig,
+            MigStrategy::Single
+        );
+        assert_eq!(
+            labelled(json!({MIG_STRATEGY: "single", MIG_ENABLED: "false"})).gpus.mig,
+            MigStrategy::None
+        );
         let product = json!({MIG_STRATEGY: "single", GPU_PRODUCT: "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb"});
         assert_eq!(labelled(product).gpus.mig, MigStrategy::Single);
         let slices = read(&json!({"status": {"allocatable": {"nvidia.com/mig-1g.5gb": "7"}}})).0;

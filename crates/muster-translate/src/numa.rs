@@ -47,7 +47,9 @@ pub(crate) fn zones(object: &Object<'_>) -> Zones {
             ("topologyManagerPolicy", "best-effort") => policy = NumaPolicy::BestEffort,
             ("topologyManagerPolicy", "restricted") => policy = NumaPolicy::Restricted,
             ("topologyManagerPolicy", "single-numa-node") => policy = NumaPolicy::SingleNode,
-            ("topologyManagerPolicy", _) => value.report("must be none, best-effort, restricted or single-numa-node"),
+            ("topologyManagerPolicy", _) => {
+                value.report("must be none, best-effort, restricted or single-numa-node")
+            }
             ("topologyManagerScope", "container") => scope = NumaScope::Container,
             ("topologyManagerScope", "pod") => scope = NumaScope::Pod,
             ("topologyManagerScope", _) => value.report("must be container or pod"),
@@ -136,9 +138,7 @@ mod tests {
     fn policies_of_both_versions() {
         use NumaPolicy::*;
         use NumaScope::*;
-        let attributes = |policy: &str, scope: &str| {
-            json!([{"name": "topologyManagerPolicy", "value": policy}, {"name": "topologyManagerScope", "value": scope}])
-        };
+        let attributes = |policy: &str, scope: &str| json!([{"name": "topologyManagerPolicy", "value": policy}, {"name": "topologyManagerScope", "value": scope}]);
         check(json!({}), None, Container, 0);
         check(json!({"topologyPolicies": ["SingleNUMANodePodLevel"]}), SingleNode, Pod, 0);
         check(json!({"topologyPolicies": ["SingleNUMANodeContainerLevel"]}), SingleNode, Container, 0);

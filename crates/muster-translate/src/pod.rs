@@ -1,15 +1,15 @@
 //! `v1` Pod: what it says itself, and what else has to be known before it is a pod of the model.
 
-use crate::node::MIG_PREFIX;
 use crate::gang::{GangFacts, gang_of_one};
 use crate::intern::Interner;
+use crate::node::MIG_PREFIX;
 use crate::numa::{self, ZoneRecord};
 use crate::read::{At, Object};
 use crate::request::{is_sidecar, request};
 use crate::{Settings, select};
 use muster_model::{
-    AffinityTerm, Expr, HostPort, Key, LabelSelector, Labels, Name, NodeRule, Op, PodRules, PodState, Shape, SpreadRule,
-    TaintEffect, Time, Toleration,
+    AffinityTerm, Expr, HostPort, Key, LabelSelector, Labels, Name, NodeRule, Op, PodRules, PodState, Shape,
+    SpreadRule, TaintEffect, Time, Toleration,
 };
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -227,7 +227,11 @@ fn gpu_groups(labels: &Labels) -> Vec<Name> {
         .map(|(_, value)| value.clone())
         .filter(|value| !value.is_empty())
         .collect();
-    if several.is_empty() { labels.get(GPU_GROUP).filter(|g| !g.is_empty()).cloned().into_iter().collect() } else { several }
+    if several.is_empty() {
+        labels.get(GPU_GROUP).filter(|g| !g.is_empty()).cloned().into_iter().collect()
+    } else {
+        several
+    }
 }
 
 fn zone_record(object: &Object<'_>, annotation: &str) -> Option<ZoneRecord> {
@@ -299,7 +303,9 @@ fn toleration(at: At<'_>) -> Option<Toleration> {
         "PreferNoSchedule" => Some(TaintEffect::PreferNoSchedule),
         "NoExecute" => Some(TaintEffect::NoExecute),
         _ => {
-            at.report("the effect must be NoSchedule, PreferNoSchedule or NoExecute; the toleration is ignored");
+            at.report(
+                "the effect must be NoSchedule, PreferNoSchedule or NoExecute; the toleration is ignored",
+            );
             return None;
         }
     };
@@ -450,8 +456,10 @@ fn volumes(list: At<'_>, pod: &str, refs: &mut Refs) {
 }
 
 fn resource_claims(claims: At<'_>, made: At<'_>, refs: &mut Refs) {
-    let made: BTreeMap<&str, At<'_>> =
-        made.list().filter_map(|status| Some((status.get("name").str()?, status.get("resourceClaimName")))).collect();
+    let made: BTreeMap<&str, At<'_>> = made
+        .list()
+        .filter_map(|status| Some((status.get("name").str()?, status.get("resourceClaimName"))))
+        .collect();
     for at in claims.list() {
         let name: Name = at.get("name").str().unwrap_or("").into();
         // Before 1.31 the two names were below `source`.

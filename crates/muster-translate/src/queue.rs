@@ -8,6 +8,8 @@ use crate::text::MOST;
 use muster_model::{Bound, Queue, Resource, Share};
 use std::collections::BTreeMap;
 
+/// Quotas are only compared and summed in wide integers, and people write large ones for "plenty".
+const LARGEST: i64 = 1 << 62;
 /// What KAI uses for a queue that names no priority.
 const DEFAULT_PRIORITY: i32 = 100;
 
@@ -20,10 +22,11 @@ pub(crate) fn queue(object: &Object<'_>) -> Queue {
             "is absent, so every quota and limit is 0 and nothing can run; write quota and limit (-1: unlimited) for gpu, cpu and memory",
         );
     }
-    let shares = [(Resource::Gpu, "gpu", 1000.0), (Resource::Cpu, "cpu", 1.0), (Resource::Memory, "memory", 1e6)]
-        .into_iter()
-        .map(|(resource, field, unit)| (resource, share(resources.get(field), unit)))
-        .collect();
+    let shares =
+        [(Resource::Gpu, "gpu", 1000.0), (Resource::Cpu, "cpu", 1.0), (Resource::Memory, "memory", 1e6)]
+            .into_iter()
+            .map(|(resource, field, unit)| (resource, share(resources.get(field), unit)))
+            .collect();
     Queue {
         name: object.name().into(),
         uid: object.uid(|| object.name().to_owned()),
@@ -56,9 +59,9 @@ fn bound(at: At<'_>, unit: f64) -> Bound {
         return Bound::Unlimited;
     }
     let amount = (number * unit).round();
-    if amount > MOST as f64 {
-        at.report("is more than 2^53 units and counts as 2^53; write -1 for unlimited");
-        return Bound::At(MOST);
+    if amount > LARGEST as f64 {
+        at.report("is more than 2^62 units and counts as unlimited; write -1 for unlimited");
+        return Bound::Unlimited;
     }
     Bound::At(amount as i64)
 }
@@ -118,7 +121,14 @@ mod tests {
     #[test]
     fn what_is_omitted_is_zero() {
         check(json!({"resources": {"gpu": {"quota": 1}}}), Resource::Cpu, Bound::At(0), Bound::At(0), 0, 0);
-        check(json!({"resources": {"gpu": {"quota": 1}}}), Resource::Gpu, Bound::At(1000), Bound::At(0), 0, 0);
+        check(
+            json!({"resources": {"gpu": {"quota": 1}}}),
+            Resource::Gpu,
+            Bound::At(1000),
+            Bound::At(0),
+            0,
+            0,
+        );
         check(json!({}), Resource::Gpu, Bound::At(0), Bound::At(0), 0, 1);
     }
 
@@ -126,9 +136,17 @@ mod tests {
     fn absurd_numbers_are_reported() {
         let gpu = |quota: Value| json!({"resources": {"gpu": {"quota": quota, "limit": -1}}});
         check(gpu(json!(-7)), Resource::Gpu, Bound::Unlimited, Bound::Unlimited, 0, 1);
-        check(gpu(json!(1e300)), Resource::Gpu, Bound::At(MOST), Bound::Unlimited, 0, 1);
+        check(gpu(json!(1e300)), Resource::Gpu, Bound::Unlimited, Bound::Unlimited, 0, 1);
+        check(gpu(json!(1e13)), Resource::Gpu, Bound::At(10_i64.pow(16)), Bound::Unlimited, 0, 0);
         check(gpu(json!("all")), Resource::Gpu, Bound::At(0), Bound::Unlimited, 0, 1);
-        check(json!({"resources": {"gpu": {"overQuotaWeight": -1}}}), Resource::Gpu, Bound::At(0), Bound::At(0), 0, 1);
+        check(
+            json!({"resources": {"gpu": {"overQuotaWeight": -1}}}),
+            Resource::Gpu,
+            Bound::At(0),
+            Bound::At(0),
+            0,
+            1,
+        );
     }
 
     #[test]
@@ -142,7 +160,10 @@ mod tests {
         assert_eq!(queue.priority, 7);
         assert_eq!(queue.preempt_min_runtime, Some(Span::seconds(60)));
         assert_eq!(queue.reclaim_min_runtime, None);
-        assert_eq!(found, ["Queue q: spec.reclaimMinRuntime: \"soon\" is no length of time; write one like 90s or 1h30m"]);
+        assert_eq!(
+            found,
+            ["Queue q: spec.reclaimMinRuntime: \"soon\" is no length of time; write one like 90s or 1h30m"]
+        );
         assert_eq!(read(json!({"resources": {}})).0.priority, 100);
         assert_eq!(read(json!({"resources": {}, "parentQueue": ""})).0.parent, None);
     }

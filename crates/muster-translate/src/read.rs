@@ -282,7 +282,8 @@ pub(crate) fn quote(text: &str) -> String {
 
 /// How an object is named in diagnostics.
 pub(crate) fn title(kind: &str, root: &Value) -> String {
-    let field = |name: &str| root.get("metadata").and_then(|m| m.get(name)).and_then(Value::as_str).unwrap_or("");
+    let field =
+        |name: &str| root.get("metadata").and_then(|m| m.get(name)).and_then(Value::as_str).unwrap_or("");
     let name = field("name");
     match field("namespace") {
         "" => format!("{kind} {name}"),
@@ -318,11 +319,9 @@ fn path_to(root: &Value, target: &Value) -> String {
     while let Some((_, parent, step)) = seen.get(at) {
         match step {
             Step::Root => break,
-            Step::Key(key) => steps.push(if key.contains(['.', '/']) {
-                format!("[{key}]")
-            } else {
-                format!(".{key}")
-            }),
+            Step::Key(key) => {
+                steps.push(if key.contains(['.', '/']) { format!("[{key}]") } else { format!(".{key}") })
+            }
             Step::Index(i) => steps.push(format!("[{i}]")),
         }
         at = *parent;
@@ -376,6 +375,9 @@ mod tests {
         let value = json!({"a": 1_000_000_000_000_000_000_i64, "b": -1, "c": 3.0, "d": 1.5, "e": 1e300});
         let object = Object::new("PodGroup", &value);
         let read = |key| object.get(key).count();
-        assert_eq!((read("a"), read("b"), read("c"), read("d"), read("e")), (Some(u32::MAX), None, Some(3), None, Some(u32::MAX)));
+        assert_eq!(
+            (read("a"), read("b"), read("c"), read("d"), read("e")),
+            (Some(u32::MAX), None, Some(3), None, Some(u32::MAX))
+        );
     }
 }

@@ -60,7 +60,9 @@ pub(crate) fn request(object: &Object<'_>, spec: At<'_>) -> Request {
     }
     for (resource, amount) in running.iter() {
         if amount > text::MOST {
-            request.defects.push(format!("less {resource}: its containers ask for more than 2^53 units together").into());
+            request.defects.push(
+                format!("less {resource}: its containers ask for more than 2^53 units together").into(),
+            );
         }
     }
     request.amounts = running;
@@ -117,7 +119,9 @@ fn container_request(resources: At<'_>, defects: &mut Vec<Name>, qos: &mut Qos) 
         requests.entry(resource.clone()).or_insert(*amount);
     }
     let asked: Amounts = requests.into_iter().collect();
-    let held = |resource: &Resource| limits.get(resource).is_some_and(|limit| *limit > 0 && *limit == asked.get(resource));
+    let held = |resource: &Resource| {
+        limits.get(resource).is_some_and(|limit| *limit > 0 && *limit == asked.get(resource))
+    };
     qos.containers += 1;
     qos.limited += u32::from(held(&Resource::Cpu) && held(&Resource::Memory));
     let cpu = asked.get(&Resource::Cpu);
@@ -176,7 +180,8 @@ fn gpu_share(object: &Object<'_>, request: &mut Request) {
     let memory = object.annotation(MEMORY);
     let devices = object.annotation(DEVICES);
     let mut defect = |key: &str, problem: String| {
-        object.report(&format!("metadata.annotations[{key}]"), format!("{problem}; the pod waits until then"));
+        object
+            .report(&format!("metadata.annotations[{key}]"), format!("{problem}; the pod waits until then"));
         request.defects.push(format!("annotation {key}: {problem}").into());
     };
     if fraction.is_none() && memory.is_none() {
@@ -202,7 +207,13 @@ fn gpu_share(object: &Object<'_>, request: &mut Request) {
             // Just below one GPU is rounded up to one.
             Some(portion @ 1..=GPU) if !is_one(text) => Some(ShareSize::Portion(portion)),
             _ => {
-                defect(FRACTION, format!("{} is no part of a GPU; write a decimal between 0 and 1", crate::read::quote(text)));
+                defect(
+                    FRACTION,
+                    format!(
+                        "{} is no part of a GPU; write a decimal between 0 and 1",
+                        crate::read::quote(text)
+                    ),
+                );
                 None
             }
         }
@@ -211,7 +222,13 @@ fn gpu_share(object: &Object<'_>, request: &mut Request) {
         match text.parse::<i64>() {
             Ok(mib @ 1..=text::MOST) => Some(ShareSize::Memory(mib)),
             _ => {
-                defect(MEMORY, format!("{} is no amount of memory; write a whole number of MiB", crate::read::quote(text)));
+                defect(
+                    MEMORY,
+                    format!(
+                        "{} is no amount of memory; write a whole number of MiB",
+                        crate::read::quote(text)
+                    ),
+                );
                 None
             }
         }
@@ -235,24 +252,31 @@ fn mig(object: &Object<'_>, request: &mut Request) {
     let old: Vec<(Name, i64)> = annotations
         .entries()
         .filter(|(key, _)| key.starts_with(MIG_PREFIX))
-        .filter_map(|(key, at)| Some((key.into(), at.str()?.parse().ok().filter(|n| (0..=1_000_000).contains(n))?)))
+        .filter_map(|(key, at)| {
+            Some((key.into(), at.str()?.parse().ok().filter(|n| (0..=1_000_000).contains(n))?))
+        })
         .collect();
     for (profile, count) in old {
-        request.defects.push(format!("{profile} as a container request: the annotation is the old form").into());
+        request
+            .defects
+            .push(format!("{profile} as a container request: the annotation is the old form").into());
         request.amounts.add(Resource::Other(profile), count);
     }
     for (resource, count) in request.amounts.iter() {
         if let Resource::Other(name) = resource
             && let Some(profile) = name.strip_prefix(MIG_PREFIX)
         {
-            request.mig_charge = request.mig_charge.saturating_add(mig_parts(profile).saturating_mul(count).saturating_mul(GPU));
+            request.mig_charge = request
+                .mig_charge
+                .saturating_add(mig_parts(profile).saturating_mul(count).saturating_mul(GPU));
         }
     }
 }
 
 /// `3g.20gb` has 3 parts. What cannot be read has none, as in KAI.
 fn mig_parts(profile: &str) -> i64 {
-    let digits = |text: &str| if text.bytes().all(|b| b.is_ascii_digit()) { text.parse::<u8>().ok() } else { None };
+    let digits =
+        |text: &str| if text.bytes().all(|b| b.is_ascii_digit()) { text.parse::<u8>().ok() } else { None };
     profile
         .split_once("g.")
         .filter(|(_, memory)| memory.strip_suffix("gb").is_some_and(|m| digits(m).is_some()))
@@ -292,13 +316,28 @@ mod tests {
         check(json!({"containers": [cpu("1"), cpu("500m")]}), "cpu=1500, pods=1");
         check(json!({"containers": [cpu("1")], "initContainers": [cpu("3"), cpu("2")]}), "cpu=3000, pods=1");
         check(json!({"containers": [cpu("2")], "initContainers": [cpu("1")]}), "cpu=2000, pods=1");
-        check(json!({"containers": [cpu("1")], "initContainers": [sidecar("1"), cpu("3")]}), "cpu=4000, pods=1");
-        check(json!({"containers": [cpu("1")], "initContainers": [cpu("3"), sidecar("1")]}), "cpu=3000, pods=1");
-        check(json!({"containers": [cpu("3")], "initContainers": [sidecar("1"), cpu("1")]}), "cpu=4000, pods=1");
+        check(
+            json!({"containers": [cpu("1")], "initContainers": [sidecar("1"), cpu("3")]}),
+            "cpu=4000, pods=1",
+        );
+        check(
+            json!({"containers": [cpu("1")], "initContainers": [cpu("3"), sidecar("1")]}),
+            "cpu=3000, pods=1",
+        );
+        check(
+            json!({"containers": [cpu("3")], "initContainers": [sidecar("1"), cpu("1")]}),
+            "cpu=4000, pods=1",
+        );
         check(json!({"containers": [cpu("1")], "overhead": {"cpu": "250m"}}), "cpu=1250, pods=1");
         check(json!({"containers": [cpu("1")], "resources": {"requests": {"cpu": "5"}}}), "cpu=5000, pods=1");
-        check(json!({"containers": [cpu("1")], "resources": {"limits": {"cpu": "5", "memory": "1k"}}}), "cpu=1000, memory=1000, pods=1");
-        check(json!({"containers": [{"resources": {"limits": {"nvidia.com/gpu": "2"}}}]}), "gpu=2000, pods=1");
+        check(
+            json!({"containers": [cpu("1")], "resources": {"limits": {"cpu": "5", "memory": "1k"}}}),
+            "cpu=1000, memory=1000, pods=1",
+        );
+        check(
+            json!({"containers": [{"resources": {"limits": {"nvidia.com/gpu": "2"}}}]}),
+            "gpu=2000, pods=1",
+        );
         check(json!({"containers": [{"resources": {"requests": {"amd.com/gpu": 1}}}]}), "gpu=1000, pods=1");
     }
 
@@ -308,14 +347,19 @@ mod tests {
             let (request, found) = read(&json!({"spec": {"containers": [cpu(amount)]}}));
             assert_eq!((request.defects.len(), found.len()), (1, 1), "{amount}: {found:?}");
         }
-        let huge: Vec<Value> = (0..3).map(|_| json!({"resources": {"requests": {"memory": "9007199254740992"}}})).collect();
+        let huge: Vec<Value> =
+            (0..3).map(|_| json!({"resources": {"requests": {"memory": "9007199254740992"}}})).collect();
         assert_eq!(read(&json!({"spec": {"containers": huge}})).0.defects.len(), 1);
     }
 
     #[track_caller]
     fn check_share(annotations: Value, expected: Option<(ShareSize, u32)>, n_diagnostics: usize) {
         let (request, found) = read(&json!({"metadata": {"annotations": annotations}}));
-        assert_eq!(request.share, expected.map(|(size, devices)| GpuShare { size, devices }), "{annotations}");
+        assert_eq!(
+            request.share,
+            expected.map(|(size, devices)| GpuShare { size, devices }),
+            "{annotations}"
+        );
         assert_eq!(found.len(), n_diagnostics, "{found:?}");
         assert_eq!(request.defects.len(), n_diagnostics);
     }
@@ -325,7 +369,11 @@ mod tests {
         use ShareSize::*;
         check_share(json!({}), None, 0);
         check_share(json!({"gpu-fraction": "0.5"}), Some((Portion(500), 1)), 0);
-        check_share(json!({"gpu-fraction": "0.29", "gpu-fraction-num-devices": "2"}), Some((Portion(290), 2)), 0);
+        check_share(
+            json!({"gpu-fraction": "0.29", "gpu-fraction-num-devices": "2"}),
+            Some((Portion(290), 2)),
+            0,
+        );
         check_share(json!({"gpu-fraction": "0.9999"}), Some((Portion(1000), 1)), 0);
         check_share(json!({"gpu-memory": "4000"}), Some((Memory(4000), 1)), 0);
         check_share(json!({"gpu-fraction": "1"}), None, 1);
@@ -335,7 +383,11 @@ mod tests {
         check_share(json!({"gpu-fraction": "half"}), None, 1);
         check_share(json!({"gpu-memory": "4Gi"}), None, 1);
         check_share(json!({"gpu-memory": "0"}), None, 1);
-        check_share(json!({"gpu-fraction": "0.5", "gpu-fraction-num-devices": "0"}), Some((Portion(500), 1)), 1);
+        check_share(
+            json!({"gpu-fraction": "0.5", "gpu-fraction-num-devices": "0"}),
+            Some((Portion(500), 1)),
+            1,
+        );
         check_share(json!({"gpu-fraction-num-devices": "2"}), None, 1);
         check_share(json!({"gpu-fraction": "0.5", "gpu-memory": "1"}), Some((Portion(500), 1)), 1);
     }
@@ -350,7 +402,9 @@ mod tests {
 
     #[track_caller]
     fn check_mig(profile: &str, charge: i64) {
-        let (request, _) = read(&json!({"spec": {"containers": [{"resources": {"requests": {format!("nvidia.com/mig-{profile}"): "2"}}}]}}));
+        let (request, _) = read(
+            &json!({"spec": {"containers": [{"resources": {"requests": {format!("nvidia.com/mig-{profile}"): "2"}}}]}}),
+        );
         assert_eq!(request.mig_charge, charge, "{profile}");
     }
 
@@ -379,7 +433,9 @@ mod tests {
         check_pinned(json!([{"resources": {"requests": {"cpu": "2", "memory": "1G"}}}]), false);
         check_pinned(json!([{"resources": both("2", "1G")}, {}]), false);
         check_pinned(json!([]), false);
-        let said = read(&json!({"spec": {"containers": [{"resources": both("2", "1G")}]}, "status": {"qosClass": "Burstable"}}));
+        let said = read(
+            &json!({"spec": {"containers": [{"resources": both("2", "1G")}]}, "status": {"qosClass": "Burstable"}}),
+        );
         assert!(!said.0.pinned);
     }
 

@@ -82,8 +82,12 @@ fn expr(at: At<'_>, over_nodes: bool) -> Expr {
         "NotIn" => Op::NotIn(sorted(values)),
         "Exists" => Op::Exists,
         "DoesNotExist" => Op::Absent,
-        "Gt" if over_nodes => number().map_or_else(|| never("Gt needs one whole number as its value"), Op::Above),
-        "Lt" if over_nodes => number().map_or_else(|| never("Lt needs one whole number as its value"), Op::Below),
+        "Gt" if over_nodes => {
+            number().map_or_else(|| never("Gt needs one whole number as its value"), Op::Above)
+        }
+        "Lt" if over_nodes => {
+            number().map_or_else(|| never("Lt needs one whole number as its value"), Op::Below)
+        }
         _ => never("the operator must be In, NotIn, Exists or DoesNotExist (for nodes also Gt, Lt)"),
     };
     Expr { key, op }
@@ -120,7 +124,11 @@ mod tests {
         check(json!({}), true, 0);
         check(json!({"matchLabels": {"app": "db"}}), true, 0);
         check(json!({"matchLabels": {"app": "web"}}), false, 0);
-        check(json!({"matchExpressions": [{"key": "app", "operator": "In", "values": ["x", "db"]}]}), true, 0);
+        check(
+            json!({"matchExpressions": [{"key": "app", "operator": "In", "values": ["x", "db"]}]}),
+            true,
+            0,
+        );
         check(json!({"matchExpressions": [{"key": "zone", "operator": "NotIn", "values": ["x"]}]}), true, 0);
         check(json!({"matchExpressions": [{"key": "zone", "operator": "DoesNotExist"}]}), true, 0);
         check(json!({"matchExpressions": [{"key": "zone", "operator": "Exists"}]}), false, 0);
@@ -141,11 +149,31 @@ mod tests {
     fn node_terms_compare_numbers_and_names() {
         let over = |field: &str, e: Value| json!({field: [e]});
         check_term(json!({}), false, 0);
-        check_term(over("matchExpressions", json!({"key": "tier", "operator": "Gt", "values": ["2"]})), true, 0);
-        check_term(over("matchExpressions", json!({"key": "tier", "operator": "Lt", "values": ["2"]})), false, 0);
-        check_term(over("matchExpressions", json!({"key": "tier", "operator": "Lt", "values": ["x"]})), false, 1);
-        check_term(over("matchFields", json!({"key": "metadata.name", "operator": "In", "values": ["n1"]})), true, 0);
-        check_term(over("matchFields", json!({"key": "metadata.uid", "operator": "NotIn", "values": ["n1"]})), false, 1);
+        check_term(
+            over("matchExpressions", json!({"key": "tier", "operator": "Gt", "values": ["2"]})),
+            true,
+            0,
+        );
+        check_term(
+            over("matchExpressions", json!({"key": "tier", "operator": "Lt", "values": ["2"]})),
+            false,
+            0,
+        );
+        check_term(
+            over("matchExpressions", json!({"key": "tier", "operator": "Lt", "values": ["x"]})),
+            false,
+            1,
+        );
+        check_term(
+            over("matchFields", json!({"key": "metadata.name", "operator": "In", "values": ["n1"]})),
+            true,
+            0,
+        );
+        check_term(
+            over("matchFields", json!({"key": "metadata.uid", "operator": "NotIn", "values": ["n1"]})),
+            false,
+            1,
+        );
     }
 
     #[test]

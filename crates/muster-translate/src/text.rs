@@ -55,7 +55,8 @@ pub(crate) fn duration(text: &str) -> Option<Span> {
 }
 
 fn digits(text: &str) -> i128 {
-    text.bytes().fold(0_i128, |n, digit| n.saturating_mul(10).saturating_add(i128::from(digit.saturating_sub(b'0'))))
+    text.bytes()
+        .fold(0_i128, |n, digit| n.saturating_mul(10).saturating_add(i128::from(digit.saturating_sub(b'0'))))
 }
 
 /// Which resource a name means. Names that end in `gpu` are GPUs, whoever made them.
@@ -77,7 +78,11 @@ pub(crate) enum Rounding {
 }
 
 /// The amount in the resource's unit, or what is wrong with it.
-pub(crate) fn amount(resource: &Resource, quantity: Quantity, rounding: Rounding) -> Result<i64, &'static str> {
+pub(crate) fn amount(
+    resource: &Resource,
+    quantity: Quantity,
+    rounding: Rounding,
+) -> Result<i64, &'static str> {
     let unit: i128 = match resource {
         Resource::Cpu | Resource::Gpu => 1_000_000,
         Resource::Memory | Resource::Pods | Resource::Other(_) => 1_000_000_000,
@@ -87,12 +92,16 @@ pub(crate) fn amount(resource: &Resource, quantity: Quantity, rounding: Rounding
         return Err("is negative; write 0 or more");
     }
     let whole = nano / unit + i128::from(rounding == Rounding::Up && nano % unit != 0);
-    i64::try_from(whole).ok().filter(|n| *n <= MOST).ok_or("is more than 2^53 units, which no machine has; write what is meant")
+    i64::try_from(whole)
+        .ok()
+        .filter(|n| *n <= MOST)
+        .ok_or("is more than 2^53 units, which no machine has; write what is meant")
 }
 
 /// A decimal number as thousandths, rounded up; exact text, no floats on the way.
 pub(crate) fn thousandths(text: &str) -> Option<i64> {
-    let plain = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'-' | b'+' | b'e' | b'E'));
+    let plain = !text.is_empty()
+        && text.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'-' | b'+' | b'e' | b'E'));
     let quantity: Quantity = if plain { text.parse().ok()? } else { return None };
     Some(quantity.milli_value())
 }

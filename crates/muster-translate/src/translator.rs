@@ -15,8 +15,8 @@ use crate::read::{Object, title};
 use crate::volume::{self, Storage};
 use crate::{Settings, links, queue};
 use muster_model::{
-    Change, Claim, ClaimUse, Device, DeviceName, Diagnostic, Gang, Key, Labels, Links, Name, Node, Pod, Queue, Shape, Time,
-    Topology,
+    Change, Claim, ClaimUse, Device, DeviceName, Diagnostic, Gang, Key, Labels, Links, Name, Node, Pod,
+    Queue, Shape, Time, Topology,
 };
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -485,7 +485,14 @@ impl Translator {
         }
         for name in stale.topologies {
             let topology = self.topologies.get(&name).cloned().map(Arc::new);
-            update(&mut self.made.topologies, name, topology, Change::PutTopology, Change::DropTopology, &mut changes);
+            update(
+                &mut self.made.topologies,
+                name,
+                topology,
+                Change::PutTopology,
+                Change::DropTopology,
+                &mut changes,
+            );
         }
         let gpu_nodes = if stale.nodes.is_empty() { BTreeSet::new() } else { self.inventory.gpu_nodes() };
         for name in stale.nodes {
@@ -530,7 +537,13 @@ impl Translator {
     fn node(&self, name: &Name, gpu_nodes: &BTreeSet<Name>) -> Option<Node> {
         let facts = self.nodes.get(name)?;
         let links = self.links.values().find_map(|nodes| nodes.get(name));
-        Some(node::assemble(facts, self.zones.get(name), self.attach_limits.get(name), gpu_nodes.contains(name), links))
+        Some(node::assemble(
+            facts,
+            self.zones.get(name),
+            self.attach_limits.get(name),
+            gpu_nodes.contains(name),
+            links,
+        ))
     }
 
     fn gang(&self, key: &Key) -> Option<Gang> {
@@ -585,10 +598,15 @@ impl Translator {
                     } else if named.is_some() || !facts_of_gang.only_leaf() {
                         group = Some(named.cloned().unwrap_or_else(|| "".into()));
                         let name = named.map_or("none", |name| name);
-                        stray = Some(Name::from(format!("a sub-group without sub-groups to be in; it names {name}")));
+                        stray = Some(Name::from(format!(
+                            "a sub-group without sub-groups to be in; it names {name}"
+                        )));
                         found.say(
                             "metadata.labels[kai.scheduler/subgroup-name]",
-                            format!("names {name}, which is no leaf of PodGroup {}; the pod waits until it is", gang.name),
+                            format!(
+                                "names {name}, which is no leaf of PodGroup {}; the pod waits until it is",
+                                gang.name
+                            ),
                         );
                     }
                 }
@@ -605,7 +623,10 @@ impl Translator {
             (Some(record), Some(node)) => {
                 let (zones, unknown) = numa::resolve(record, self.zones.get(node));
                 for zone in unknown {
-                    found.say("metadata.annotations", format!("zone {zone} is none of node {node}; it is ignored"));
+                    found.say(
+                        "metadata.annotations",
+                        format!("zone {zone} is none of node {node}; it is ignored"),
+                    );
                 }
                 zones
             }
@@ -658,16 +679,21 @@ impl Translator {
         }
         for (name, claim) in &refs.claims {
             match claim {
-                ClaimRef::NotMade => shape.missing.push(format!("the ResourceClaim for {name}, made from its template").into()),
+                ClaimRef::NotMade => {
+                    shape.missing.push(format!("the ResourceClaim for {name}, made from its template").into())
+                }
                 ClaimRef::Named { claim, of_template } => {
                     let key = Key::new(facts.key.namespace.clone(), claim.clone());
                     match self.claims.get(&key) {
                         None => shape.missing.push(format!("ResourceClaim {key}").into()),
                         Some(claim) if *of_template && !claim.is_of_pod(&facts.uid) => {
-                            shape.missing.push(format!("ResourceClaim {key} of this pod; the one there is another's").into());
+                            shape.missing.push(
+                                format!("ResourceClaim {key} of this pod; the one there is another's").into(),
+                            );
                         }
                         Some(claim) => {
-                            shape.extra_gpu_charge = shape.extra_gpu_charge.saturating_add(claim.gpu_charge());
+                            shape.extra_gpu_charge =
+                                shape.extra_gpu_charge.saturating_add(claim.gpu_charge());
                             shape.claims.push(ClaimUse { name: name.clone(), claim: key });
                         }
                     }
@@ -692,7 +718,10 @@ impl Translator {
             };
             let Some(namespaces) = term.and_then(|term| term.namespaces.as_mut()) else { continue };
             if self.namespaces.is_empty() {
-                found.say("spec.affinity", "selects namespaces by label, and no Namespace objects are there to select from");
+                found.say(
+                    "spec.affinity",
+                    "selects namespaces by label, and no Namespace objects are there to select from",
+                );
             }
             let chosen = self.namespaces.iter().filter(|(_, labels)| selector.matches(labels));
             namespaces.extend(chosen.map(|(name, _)| name.clone()));
@@ -823,6 +852,9 @@ enum Kind {
 
 impl Kind {
     fn of(group: &str, version: &str, kind: &str) -> Option<Self> {
+        if group.is_empty() && version != "v1" {
+            return None;
+        }
         Some(match (group, kind) {
             ("", "Node") => Self::Node,
             ("", "Pod") => Self::Pod,

@@ -99,7 +99,8 @@ pub(crate) fn volume(object: &Object<'_>) -> VolumeFacts {
         reachable: reachable(terms, &labels),
         driver: spec.get("csi").get("driver").name(),
         kept_for: kept.exists().then(|| {
-            let key = Key::new(kept.get("namespace").str().unwrap_or(""), kept.get("name").str().unwrap_or(""));
+            let key =
+                Key::new(kept.get("namespace").str().unwrap_or(""), kept.get("name").str().unwrap_or(""));
             (key, kept.get("uid").name())
         }),
         spent: object.get("metadata").get("deletionTimestamp").exists()
@@ -116,7 +117,10 @@ pub(crate) fn class(object: &Object<'_>) -> ClassFacts {
             labels: term
                 .get("matchLabelExpressions")
                 .list()
-                .map(|e| Expr { key: e.get("key").str().unwrap_or("").into(), op: Op::In(e.get("values").names()) })
+                .map(|e| Expr {
+                    key: e.get("key").str().unwrap_or("").into(),
+                    op: Op::In(e.get("values").names()),
+                })
                 .collect(),
             names: Vec::new(),
         })
@@ -154,7 +158,8 @@ fn reachable(terms: Option<Vec<NodeTerm>>, labels: &Labels) -> Vec<NodeTerm> {
             None => Vec::new(),
         };
     }
-    let nowhere_said: Vec<Expr> = PLACES.iter().map(|(label, _)| Expr { key: (*label).into(), op: Op::Absent }).collect();
+    let nowhere_said: Vec<Expr> =
+        PLACES.iter().map(|(label, _)| Expr { key: (*label).into(), op: Op::Absent }).collect();
     let base = terms.unwrap_or_else(|| vec![NodeTerm::default()]);
     base.iter()
         .flat_map(|term| {
@@ -184,14 +189,18 @@ impl Storage {
         }
         let one_pod = claim.modes.contains("ReadWriteOncePod");
         if let Some(name) = &claim.volume {
-            let Some(volume) = self.volumes.get(name) else { return Err(format!("PersistentVolume {name}").into()) };
+            let Some(volume) = self.volumes.get(name) else {
+                return Err(format!("PersistentVolume {name}").into());
+            };
             let need = VolumeNeed::Bound { reachable: volume.reachable.clone() };
             return Ok(VolumeUse { claim: key, need, driver: volume.driver.clone(), one_pod });
         }
         let Some(class_name) = &claim.class else {
             return Ok(VolumeUse { claim: key, need: VolumeNeed::Unbound, driver: None, one_pod });
         };
-        let Some(class) = self.classes.get(class_name) else { return Err(format!("StorageClass {class_name}").into()) };
+        let Some(class) = self.classes.get(class_name) else {
+            return Err(format!("StorageClass {class_name}").into());
+        };
         let driver = class.provisioner.clone();
         if !class.waits {
             return Ok(VolumeUse { claim: key, need: VolumeNeed::Unbound, driver, one_pod });
@@ -208,7 +217,12 @@ impl Storage {
             None => VolumeNeed::WaitsForPod {
                 // A claim that picks volumes by label is never provisioned for.
                 provisioned: (driver.is_some() && claim.selector.is_none()).then(|| class.topologies.clone()),
-                free: self.volumes.values().filter(|v| v.suits(&key, claim)).map(|v| v.reachable.clone()).collect(),
+                free: self
+                    .volumes
+                    .values()
+                    .filter(|v| v.suits(&key, claim))
+                    .map(|v| v.reachable.clone())
+                    .collect(),
             },
         };
         Ok(VolumeUse { claim: key, need, driver, one_pod })
@@ -218,9 +232,10 @@ impl Storage {
 impl VolumeFacts {
     /// Whether the claim could be bound to it.
     fn suits(&self, key: &Key, claim: &ClaimFacts) -> bool {
-        let kept_for_it = self.kept_for.as_ref().is_none_or(|(other, uid)| {
-            other == key && (uid.is_none() || *uid == claim.uid)
-        });
+        let kept_for_it = self
+            .kept_for
+            .as_ref()
+            .is_none_or(|(other, uid)| other == key && (uid.is_none() || *uid == claim.uid));
         kept_for_it
             && !self.spent
             && self.class == claim.class
@@ -238,10 +253,14 @@ mod tests {
 
     /// A claim `data` with this spec, one volume `pv` and one class `fast`.
     fn storage(claim_spec: Value, volume_spec: Value, class_object: Value) -> Storage {
-        let claim_object = json!({"metadata": {"name": "data", "namespace": "n", "uid": "c1"}, "spec": claim_spec});
-        let volume_object = json!({"metadata": {"name": "pv", "labels": volume_spec["labels"]}, "spec": volume_spec});
+        let claim_object =
+            json!({"metadata": {"name": "data", "namespace": "n", "uid": "c1"}, "spec": claim_spec});
+        let volume_object =
+            json!({"metadata": {"name": "pv", "labels": volume_spec["labels"]}, "spec": volume_spec});
         let mut storage = Storage::default();
-        storage.claims.insert(Key::new("n", "data"), claim(&Object::new("PersistentVolumeClaim", &claim_object)));
+        storage
+            .claims
+            .insert(Key::new("n", "data"), claim(&Object::new("PersistentVolumeClaim", &claim_object)));
         storage.volumes.insert("pv".into(), volume(&Object::new("PersistentVolume", &volume_object)));
         storage.classes.insert("fast".into(), class(&Object::new("StorageClass", &class_object)));
         storage
@@ -287,24 +306,37 @@ mod tests {
         let waiting = json!({"provisioner": "p", "volumeBindingMode": "WaitForFirstConsumer",
             "allowedTopologies": [{"matchLabelExpressions": [{"key": "zone", "values": ["a"]}]}]});
         let free = json!({"storageClassName": "fast", "capacity": {"storage": "10Gi"}, "accessModes": ["ReadWriteOnce"]});
-        let wants = |size: &str| {
-            json!({"storageClassName": "fast", "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}})
-        };
+        let wants = |size: &str| json!({"storageClassName": "fast", "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}});
         let need = |s: Storage| resolve(&s, "data").unwrap().need;
-        let VolumeNeed::WaitsForPod { provisioned, free: volumes } = need(storage(wants("5Gi"), free.clone(), waiting.clone())) else {
+        let VolumeNeed::WaitsForPod { provisioned, free: volumes } =
+            need(storage(wants("5Gi"), free.clone(), waiting.clone()))
+        else {
             panic!()
         };
         assert!(provisioned.unwrap()[0].holds("n", &labels(&[("zone", "a")])));
         assert_eq!(volumes, [vec![]]);
-        let VolumeNeed::WaitsForPod { free: volumes, .. } = need(storage(wants("50Gi"), free.clone(), waiting.clone())) else { panic!() };
+        let VolumeNeed::WaitsForPod { free: volumes, .. } =
+            need(storage(wants("50Gi"), free.clone(), waiting.clone()))
+        else {
+            panic!()
+        };
         assert!(volumes.is_empty());
         let local = json!({"provisioner": NO_PROVISIONER, "volumeBindingMode": "WaitForFirstConsumer"});
-        let VolumeNeed::WaitsForPod { provisioned: None, .. } = need(storage(wants("5Gi"), free.clone(), local)) else { panic!() };
-        assert_eq!(need(storage(wants("5Gi"), free.clone(), json!({"provisioner": "p"}))), VolumeNeed::Unbound);
+        let VolumeNeed::WaitsForPod { provisioned: None, .. } =
+            need(storage(wants("5Gi"), free.clone(), local))
+        else {
+            panic!()
+        };
+        assert_eq!(
+            need(storage(wants("5Gi"), free.clone(), json!({"provisioner": "p"}))),
+            VolumeNeed::Unbound
+        );
         assert_eq!(need(storage(json!({}), free.clone(), waiting.clone())), VolumeNeed::Unbound);
         let mut kept = free;
         kept["claimRef"] = json!({"namespace": "n", "name": "other"});
-        let VolumeNeed::WaitsForPod { free: volumes, .. } = need(storage(wants("5Gi"), kept, waiting)) else { panic!() };
+        let VolumeNeed::WaitsForPod { free: volumes, .. } = need(storage(wants("5Gi"), kept, waiting)) else {
+            panic!()
+        };
         assert!(volumes.is_empty());
     }
 

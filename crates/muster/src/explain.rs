@@ -123,19 +123,19 @@ fn as_text(moment: &Moment, gang: &Key) -> String {
     } else {
         text.push_str(&format!("{gang} is placed\n"));
     }
-    for (phase, said) in [
-        (Phase::Running, "runs on"),
-        (Phase::Bound, "is bound now to"),
-        (Phase::Pipelined, "is promised, once room is free,"),
-        (Phase::Evicted, "is leaving"),
+    for (phase, one, many) in [
+        (Phase::Running, "runs on", "run on"),
+        (Phase::Bound, "is to be bound to", "are to be bound to"),
+        (Phase::Pipelined, "is promised room that is being freed on", "are promised room that is being freed on"),
+        (Phase::Evicted, "is leaving", "are leaving"),
     ] {
         let mut nodes: BTreeMap<&str, u32> = BTreeMap::new();
         for (_, pod) in pods.iter().filter(|(_, pod)| pod.phase == phase) {
             *nodes.entry(pod.node.as_deref().unwrap_or("an unknown node")).or_default() += 1;
         }
         for (node, n) in nodes {
-            let pods = if n == 1 { "1 pod".to_string() } else { format!("{n} pods, each") };
-            text.push_str(&format!("  {pods} {said} {node}\n"));
+            let said = if n == 1 { format!("1 pod {one}") } else { format!("{n} pods {many}") };
+            text.push_str(&format!("  {said} {node}\n"));
         }
     }
     text
@@ -152,4 +152,55 @@ fn as_json(moment: &Moment, gang: &Key) -> Value {
     };
     value["pods"] = json!(placed);
     value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use muster_model::Time;
+    use muster_scenario::{DEFAULT_NOW, cases_of, manifests};
+
+    /// A cluster in short hand, after one cycle.
+    fn moment(cluster: &str) -> (Case, Moment) {
+        let text = format!("name: x\nexpect: {{totals: {{evicted: 0}}}}\ncluster: {cluster}\n");
+        let case = cases_of(&manifests(&text).unwrap()[0], "file").unwrap().remove(0);
+        let Time(now) = case.now;
+        assert_eq!(now, DEFAULT_NOW.0);
+        let moment = played(&case, true).unwrap().moments.remove(0);
+        (case, moment)
+    }
+
+    const CLUSTER: &str = "{nodes: [{name: a, gpu: 8}], queues: [{name: q}], gangs: [
+        {name: here, pods: 2, gpu: 1, on: a}, {name: next, gpu: 1}, {name: next, namespace: other, gpu: 1}]}";
+
+    #[test]
+    fn a_placed_gang_says_where() {
+        let (_, moment) = moment(CLUSTER);
+        assert_eq!(
+            as_text(&moment, &Key::new("default", "here")),
+            "default/here is placed\n  2 pods run on a\n"
+        );
+        assert_eq!(
+            as_text(&moment, &Key::new("default", "next")),
+            "default/next is placed\n  1 pod is to be bound to a\n"
+        );
+    }
+
+    #[test]
+    fn a_name_may_mean_a_gang_a_pod_or_an_owner() {
+        let (mut case, moment) = moment(CLUSTER);
+        for pod in case.objects.iter_mut().filter(|o| o["metadata"]["name"] == "here-0") {
+            pod["metadata"]["ownerReferences"] = json!([{"kind": "Job", "name": "big"}]);
+        }
+        let meant = |subject: &str, namespace: Option<&str>| -> Vec<String> {
+            gangs_meant(&case, &moment, subject, namespace).iter().map(Key::to_string).collect()
+        };
+        assert_eq!(meant("here", None), ["default/here"]);
+        assert_eq!(meant("podgroup/here", None), ["default/here"]);
+        assert_eq!(meant("pod/here-1", None), ["default/here"]);
+        assert_eq!(meant("jobs/big", None), ["default/here"]);
+        assert_eq!(meant("next", None), ["default/next", "other/next"]);
+        assert_eq!(meant("next", Some("other")), ["other/next"]);
+        assert!(meant("job/here", None).is_empty());
+    }
 }

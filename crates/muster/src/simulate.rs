@@ -158,7 +158,7 @@ pub fn played(case: &Case, explain: bool) -> anyhow::Result<Outcome> {
 
 /// What is wrong with the manifests, on stderr.
 pub fn say_notes(case: &Case, outcome: &Outcome) {
-    for diagnostic in &outcome.diagnostics {
+    for diagnostic in outcome.settings.iter().chain(&outcome.diagnostics) {
         eprintln!("note: {diagnostic}");
     }
     for group in groups_without_pods(case, outcome) {

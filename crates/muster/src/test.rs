@@ -1,7 +1,6 @@
 //! `muster test`: runs scenario files and says what differs.
 
 use crate::Exit;
-use anyhow::Context;
 use clap::ValueEnum;
 use muster_scenario::{Options, Suite};
 use std::io::Write;
@@ -45,7 +44,7 @@ const TALK_EVERY: Duration = Duration::from_secs(1);
 
 pub fn run(args: Args) -> anyhow::Result<Exit> {
     let Args { paths, filter, explain, actual, output } = args;
-    let suite = Suite::read(&paths).context("cannot read the scenarios")?;
+    let suite = Suite::read(&paths)?;
     if suite.is_empty() {
         anyhow::bail!("no scenarios found\nhint: a scenario is a YAML file with `expect`; see docs/scenarios.md");
     }

@@ -1221,3 +1221,99 @@ fn devices_are_held_once() {
         &["device dr/p/1 is held by claims d/c and d/e once room is released"],
     );
 }
+
+/// Decisions that place what the oracle says can be placed.
+fn decide(cluster: &Cluster, packing: &muster_generate::oracle::Packing) -> Decisions {
+    let bind = |(pod, node): &(Key, Name)| {
+        let placed = cluster.pods.iter().find(|p| p.key == *pod).unwrap();
+        let placement = Placement { node: node.clone(), ..Placement::default() };
+        Bind { pod: pod.clone(), gang: placed.gang.clone().unwrap(), action: Action::Allocate, placement }
+    };
+    Decisions { binds: packing.seats.iter().map(bind).collect(), ..Decisions::default() }
+}
+
+/// Two searches for the truth that share no code agree.
+#[test]
+fn what_the_oracle_places_is_clean() {
+    use muster_generate::{Sizes, cluster, oracle};
+    let mut n_binds = 0;
+    let mut n_declined = 0;
+    for seed in 0..400 {
+        let cluster = cluster(seed, &Sizes::tiny());
+        let shares = |gang: &&Arc<Gang>| {
+            let mut of = cluster.pods.iter().filter(|pod| pod.gang.as_ref() == Some(&gang.key));
+            of.any(|pod| pod.shape.gpu_share.is_some())
+        };
+        // Which GPU a share goes to is not in the oracle's answer.
+        let gangs: Vec<Key> =
+            cluster.gangs.iter().filter(|gang| !shares(gang)).map(|g| g.key.clone()).collect();
+        let policy = Policy::default();
+        let Ok(packing) = oracle::most_gangs(&cluster, &policy, &gangs, oracle::BUDGET) else {
+            n_declined += 1;
+            continue;
+        };
+        let decisions = decide(&cluster, &packing);
+        n_binds += decisions.binds.len();
+        let findings: Vec<String> =
+            audit(&cluster, &policy, &decisions).iter().map(ToString::to_string).collect();
+        assert!(findings.is_empty(), "seed {seed}: {findings:#?}");
+    }
+    assert!(n_binds > 400, "{n_binds} binds");
+    assert!(n_declined < 20, "{n_declined} declined");
+}
+
+#[test]
+fn nothing_decided_is_nothing_wrong() {
+    use muster_generate::{Sizes, cluster};
+    for seed in 0..100 {
+        let cluster = cluster(seed, &Sizes::small());
+        assert_eq!(audit(&cluster, &Policy::default(), &Decisions::default()), [], "seed {seed}");
+    }
+}
+
+/// Whatever is decided, the auditor answers, and it answers the same twice.
+#[test]
+fn random_decisions_are_survived() {
+    use muster_generate::{Rng, Sizes, cluster};
+    let actions =
+        [Action::Allocate, Action::Consolidate, Action::Reclaim, Action::Preempt, Action::EvictStaleGangs];
+    for seed in 0..300 {
+        let cluster = cluster(seed, &Sizes::small());
+        let mut rng = Rng::new(seed);
+        let mut decisions = Decisions::default();
+        for pod in &cluster.pods {
+            let gang = pod.gang.clone().unwrap_or_else(|| key("none"));
+            let action = *rng.pick(&actions);
+            let placement = Placement {
+                node: rng.pick(&cluster.nodes).name.clone(),
+                gpu_groups: vec![(*rng.pick(&["x", "y"])).into()],
+                gpu_portion: rng.percent(50).then_some(500),
+                gpus: vec![rng.below(10) as u32],
+                zones: vec![ZoneUse { zone: rng.below(3) as u32, amounts: pod.shape.requests.clone() }],
+                devices: cluster
+                    .devices
+                    .first()
+                    .map(|d| (key("c"), "r".into(), d.name.clone()))
+                    .into_iter()
+                    .collect(),
+            };
+            if rng.percent(40) {
+                let pod = pod.key.clone();
+                decisions.binds.push(Bind { pod, gang: gang.clone(), action, placement: placement.clone() });
+            }
+            if rng.percent(30) {
+                let by = rng.percent(80).then(|| rng.pick(&cluster.gangs).key.clone());
+                let (pod, moved) = (pod.key.clone(), rng.percent(50));
+                decisions.evictions.push(Evict { pod, gang: gang.clone(), action, by, moved });
+            }
+            if rng.percent(30) {
+                decisions.pipelined.push(Pipeline { pod: pod.key.clone(), gang, action, placement });
+            }
+        }
+        let policy =
+            Policy { numa: rng.percent(50), trust_reported_zones: rng.percent(50), ..Policy::default() };
+        let findings = audit(&cluster, &policy, &decisions);
+        assert!(!findings.is_empty(), "seed {seed}");
+        assert_eq!(findings, audit(&cluster, &policy, &decisions), "seed {seed}");
+    }
+}

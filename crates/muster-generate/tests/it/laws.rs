@@ -125,18 +125,20 @@ fn frequency(holds: impl Fn(&Cluster) -> bool) -> usize {
     (0..200).filter(|seed| holds(&cluster(*seed, &Sizes::small()))).count()
 }
 
+type Test = Box<dyn Fn(&Cluster) -> bool>;
+
 #[test]
 fn every_oddity_occurs_and_none_is_everywhere() {
-    fn pods(test: fn(&Pod) -> bool) -> Box<dyn Fn(&Cluster) -> bool> {
+    fn pods(test: fn(&Pod) -> bool) -> Test {
         Box::new(move |c| c.pods.iter().any(|pod| test(pod)))
     }
-    fn nodes(test: fn(&Node) -> bool) -> Box<dyn Fn(&Cluster) -> bool> {
+    fn nodes(test: fn(&Node) -> bool) -> Test {
         Box::new(move |c| c.nodes.iter().any(|node| test(node)))
     }
-    fn gangs(test: fn(&Gang) -> bool) -> Box<dyn Fn(&Cluster) -> bool> {
+    fn gangs(test: fn(&Gang) -> bool) -> Test {
         Box::new(move |c| c.gangs.iter().any(|gang| test(gang)))
     }
-    let oddities: Vec<(&str, Box<dyn Fn(&Cluster) -> bool>)> = vec![
+    let oddities: Vec<(&str, Test)> = vec![
         ("running share", pods(|p| p.state == PodState::Running && !p.gpu_groups.is_empty())),
         ("running by index", pods(|p| p.state == PodState::Running && !p.gpus.is_empty())),
         ("running in a zone", pods(|p| p.state == PodState::Running && !p.zones.is_empty())),
@@ -145,7 +147,10 @@ fn every_oddity_occurs_and_none_is_everywhere() {
         ("stuck", pods(|p| p.state == PodState::Stuck)),
         ("succeeded", pods(|p| p.state == PodState::Succeeded)),
         ("mig", pods(|p| p.shape.extra_gpu_charge > 0)),
-        ("memory share", pods(|p| matches!(p.shape.gpu_share, Some(s) if matches!(s.size, ShareSize::Memory(_))))),
+        (
+            "memory share",
+            pods(|p| matches!(p.shape.gpu_share, Some(s) if matches!(s.size, ShareSize::Memory(_)))),
+        ),
         ("port", pods(|p| !p.shape.ports.is_empty())),
         ("affinity", pods(|p| !p.shape.pods.affinity.is_empty())),
         ("running anti-affinity", pods(|p| p.node.is_some() && !p.shape.pods.anti_affinity.is_empty())),
@@ -162,7 +167,10 @@ fn every_oddity_occurs_and_none_is_everywhere() {
         ("nested", gangs(|g| g.groups.len() > 2)),
         ("three levels", gangs(|g| g.groups.iter().any(|group| group.parent == Some(1)))),
         ("some children", gangs(|g| matches!(g.groups[0].min, Min::Children(Some(_))))),
-        ("required", gangs(|g| g.groups.iter().any(|x| x.topology.as_ref().is_some_and(|t| t.required.is_some())))),
+        (
+            "required",
+            gangs(|g| g.groups.iter().any(|x| x.topology.as_ref().is_some_and(|t| t.required.is_some()))),
+        ),
         ("fixed", gangs(|g| g.preemptibility == Preemptibility::NonPreemptible)),
         ("stale", gangs(|g| g.stale_since.is_some())),
         ("delay", gangs(|g| g.preemption_delay > Span::ZERO)),
@@ -171,7 +179,9 @@ fn every_oddity_occurs_and_none_is_everywhere() {
             "deep queue",
             Box::new(|c| {
                 let parent = |q: &Name| c.queues.iter().find(|x| x.name == *q).and_then(|x| x.parent.clone());
-                c.queues.iter().any(|q| parent(&q.name).and_then(|p| parent(&p)).and_then(|p| parent(&p)).is_some())
+                c.queues
+                    .iter()
+                    .any(|q| parent(&q.name).and_then(|p| parent(&p)).and_then(|p| parent(&p)).is_some())
             }),
         ),
         ("no topology", Box::new(|c| c.topologies.is_empty())),

@@ -1,3 +1,4 @@
 //! Laws of what is generated, over many seeds.
 
+#[cfg(test)]
 mod laws;

@@ -2,4 +2,8 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "that is how a test fails")]
 
+mod examples;
+mod format;
+mod incremental;
 mod replay;
+mod report;

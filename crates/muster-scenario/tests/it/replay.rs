@@ -18,7 +18,7 @@ fn folder() -> Option<PathBuf> {
 }
 
 /// Every worked case, with what upstream did.
-fn worked_cases() -> Vec<(Case, Value)> {
+pub fn worked_cases() -> Vec<(Case, Value)> {
     let Some(folder) = folder() else { return Vec::new() };
     let mut files: Vec<PathBuf> = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();
     files.sort();

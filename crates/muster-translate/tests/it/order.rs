@@ -1,0 +1,143 @@
+//! The law of the translator: one by one is the same as all at once.
+
+use crate::world::any_object;
+use crate::{settings, translate};
+use muster_model::{Cluster, Time};
+use muster_translate::{Translator, apply};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// What names an object.
+fn identity(object: &Value) -> String {
+    let text = |at: &Value| at.as_str().unwrap_or("default").to_owned();
+    let metadata = &object["metadata"];
+    format!("{} {} {}", text(&object["kind"]), text(&metadata["namespace"]), text(&metadata["name"]))
+}
+
+#[derive(Clone, Debug)]
+enum Event {
+    Put(Value),
+    Delete(Value),
+    Drain,
+}
+
+fn any_event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        6 => any_object().prop_map(Event::Put),
+        2 => any_object().prop_map(Event::Delete),
+        1 => Just(Event::Drain),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn one_by_one_is_all_at_once(events in prop::collection::vec(any_event(), 0..60)) {
+        let mut translator = Translator::new(settings());
+        let mut stepwise = Cluster { now: settings().now, ..Cluster::default() };
+        let mut there: BTreeMap<String, Value> = BTreeMap::new();
+        for event in events {
+            match event {
+                Event::Put(object) => {
+                    translator.put(&object);
+                    there.insert(identity(&object), object);
+                }
+                Event::Delete(object) => {
+                    // Only kind and name are there when an object is gone.
+                    let bare = json!({"apiVersion": object["apiVersion"], "kind": object["kind"],
+                        "metadata": {"name": object["metadata"]["name"], "namespace": object["metadata"]["namespace"]}});
+                    translator.delete(&bare);
+                    there.remove(&identity(&object));
+                }
+                Event::Drain => apply(&mut stepwise, translator.drain().0),
+            }
+        }
+        apply(&mut stepwise, translator.drain().0);
+        let (whole, _) = translate(&there.into_values().collect::<Vec<_>>());
+        prop_assert_eq!(stepwise, whole);
+        // Nothing is left to say.
+        prop_assert_eq!(translator.drain().0, vec![]);
+    }
+
+    #[test]
+    fn order_does_not_matter(objects in prop::collection::vec(any_object(), 0..40), seed in any::<u64>()) {
+        let unique: BTreeMap<String, Value> = objects.into_iter().map(|o| (identity(&o), o)).collect();
+        let mut objects: Vec<Value> = unique.into_values().collect();
+        let (straight, problems) = translate(&objects);
+        // A shuffle of its own, so that a failure can be repeated.
+        let mut state = seed;
+        for i in (1..objects.len()).rev() {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            objects.swap(i, (state >> 33) as usize % (i + 1));
+        }
+        let (shuffled, other_problems) = translate(&objects);
+        prop_assert_eq!(straight, shuffled);
+        prop_assert_eq!(problems, other_problems);
+    }
+
+    #[test]
+    fn time_alone_changes_what_it_should(objects in prop::collection::vec(any_object(), 0..30), later in 0..600_000_i64) {
+        let mut translator = Translator::new(settings());
+        let mut stepwise = Cluster::default();
+        for object in &objects {
+            translator.put(object);
+        }
+        apply(&mut stepwise, translator.drain().0);
+        let now = Time(settings().now.0 + later);
+        translator.set_now(now);
+        apply(&mut stepwise, translator.drain().0);
+        stepwise.now = now;
+        let mut settings = settings();
+        settings.now = now;
+        let unique: BTreeMap<String, Value> = objects.into_iter().map(|o| (identity(&o), o)).collect();
+        let (whole, _) = muster_translate::cluster(&unique.into_values().collect::<Vec<_>>(), &settings);
+        prop_assert_eq!(stepwise, whole);
+    }
+
+    /// Any JSON under any kind: no panic, and diagnostics in proportion.
+    #[test]
+    fn nonsense_is_survived(kind in any_object(), nonsense in any_json(), place in 0..4_usize) {
+        let mut object = kind;
+        match place {
+            0 => object["spec"] = nonsense,
+            1 => object["status"] = nonsense,
+            2 => object["metadata"]["annotations"] = nonsense,
+            _ => {
+                if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
+                    for value in spec.values_mut() {
+                        *value = nonsense.clone();
+                    }
+                }
+            }
+        }
+        let (_, found) = translate(&[object]);
+        prop_assert!(found.len() < 60);
+    }
+}
+
+fn any_json() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(json!(null)),
+        any::<bool>().prop_map(|b| json!(b)),
+        any::<i64>().prop_map(|n| json!(n)),
+        any::<f64>().prop_map(|n| json!(n)),
+        ".{0,12}".prop_map(|s| json!(s)),
+    ];
+    let key = prop_oneof![
+        Just("name".to_owned()),
+        Just("requests".to_owned()),
+        Just("containers".to_owned()),
+        Just("gpu-fraction".to_owned()),
+        Just("devices".to_owned()),
+        ".{0,6}",
+    ];
+    leaf.prop_recursive(4, 40, 6, move |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..5).prop_map(|items| json!(items)),
+            prop::collection::vec((key.clone(), inner), 0..5)
+                .prop_map(|entries| Value::Object(entries.into_iter().collect())),
+        ]
+    })
+}
