@@ -8,8 +8,8 @@ use crate::ids::{ClassId, NodeId};
 use crate::nodes::{CPU_DIM, GPU_DIM, MEMORY_DIM, Need, Nodes};
 use dense::{IdSet, IdVec, Interner, define_id};
 use muster_model::{
-    GPU, GpuShare, MigStrategy, Name, Node, NodeReason, NodeRule, Shape, ShareSize, TaintEffect, Toleration, VolumeNeed,
-    VolumeUse,
+    GPU, GpuShare, MigStrategy, Name, Node, NodeReason, NodeRule, Shape, ShareSize, TaintEffect, Toleration,
+    VolumeNeed, VolumeUse,
 };
 use std::sync::Arc;
 
@@ -80,10 +80,9 @@ impl Classes {
         let of = |dim: usize| {
             need.iter().find(|(d, _)| *d as usize == dim).map_or(0, |(_, amount)| i128::from(*amount))
         };
-        let asks_mig = shape
-            .requests
-            .iter()
-            .any(|(r, _)| matches!(r, muster_model::Resource::Other(name) if name.starts_with("nvidia.com/mig-")));
+        let asks_mig = shape.requests.iter().any(
+            |(r, _)| matches!(r, muster_model::Resource::Other(name) if name.starts_with("nvidia.com/mig-")),
+        );
         let gpu = match shape.gpu_share.map(|s| s.size) {
             Some(ShareSize::Portion(_)) => GpuKind::Share,
             Some(ShareSize::Memory(_)) => GpuKind::MemoryShare,

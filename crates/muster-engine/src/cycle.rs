@@ -11,8 +11,8 @@ use crate::state::{Spot, St, State};
 use dense::Mark;
 use indexmap::IndexMap;
 use muster_model::{
-    Action, Bind, Conditions, Decisions, Evict, Grace, MigStrategy, Min, Pipeline, Placement, Reason, Resource, Span,
-    ZoneUse,
+    Action, Bind, Conditions, Decisions, Evict, Grace, MigStrategy, Min, Pipeline, Placement, Reason,
+    Resource, Span, ZoneUse,
 };
 use rustc_hash::FxBuildHasher;
 use std::collections::BTreeMap;
@@ -71,8 +71,8 @@ impl State {
             if !Conditions::usable(node.conditions) {
                 continue;
             }
-            for dim in 0..3 {
-                total[dim] += i128::from(self.nodes.cap(id, dim)) - row.foreign[dim];
+            for (dim, (sum, foreign)) in total.iter_mut().zip(row.foreign).enumerate() {
+                *sum += i128::from(self.nodes.cap(id, dim)) - foreign;
             }
             if node.gpus.mig != MigStrategy::None {
                 total[2] += node.allocatable.iter().map(|(r, n)| mig_gpus(r) * i128::from(n)).sum::<i128>();
@@ -232,6 +232,11 @@ impl State {
             let Some(gang) = row.gang.map(|g| self.gangs.rows[g].key.clone()) else { continue };
             let key = row.model.key.clone();
             let was_there = row.origin.node.is_some();
+            if row.committed && !was_there {
+                // What was decided before is no longer so.
+                ledger.decisions.binds.retain(|b| b.pod != key);
+                ledger.decisions.pipelined.retain(|p| p.pod != key);
+            }
             let decided = match row.spot.st {
                 St::Allocated if !was_there => {
                     let placement = self.placement(pod);
@@ -254,15 +259,19 @@ impl State {
                 }
                 // A place or a promise of this cycle that someone else needs more.
                 St::Pending if row.spot.on_trial => {
-                    ledger.decisions.binds.retain(|b| b.pod != key);
-                    ledger.decisions.pipelined.retain(|p| p.pod != key);
                     self.move_pod(pod, Spot::waiting());
                     self.pods.set_committed(pod, false);
                     withdrawn.push(gang);
                     false
                 }
                 St::Releasing if row.spot.on_trial => {
-                    ledger.decisions.evictions.push(Evict { pod: key, gang, action, by: by.clone(), moved: false });
+                    ledger.decisions.evictions.push(Evict {
+                        pod: key,
+                        gang,
+                        action,
+                        by: by.clone(),
+                        moved: false,
+                    });
                     let spot = Spot { on_trial: false, ..row.spot.clone() };
                     self.move_pod(pod, spot);
                     true
@@ -275,7 +284,12 @@ impl State {
             }
         }
         // Whoever takes over a promise takes over what was evicted for it.
-        for evict in ledger.decisions.evictions.iter_mut().filter(|e| e.by.as_ref().is_some_and(|by| withdrawn.contains(by))) {
+        for evict in ledger
+            .decisions
+            .evictions
+            .iter_mut()
+            .filter(|e| e.by.as_ref().is_some_and(|by| withdrawn.contains(by)))
+        {
             evict.by.clone_from(&by);
         }
     }
@@ -283,7 +297,8 @@ impl State {
     fn placement(&self, pod: PodId) -> Placement {
         let row = self.pods.row(pod);
         let Some(node) = row.spot.node else { return Placement::default_at_nowhere() };
-        let mut placement = Placement { node: self.nodes.rows[node].name.clone(), ..Placement::default_at_nowhere() };
+        let mut placement =
+            Placement { node: self.nodes.rows[node].name.clone(), ..Placement::default_at_nowhere() };
         let class = &self.classes.rows[row.class];
         if let Some(share) = class.share {
             let charge = self.charge(row.class, self.nodes.gpu_memory(node))[2];
@@ -342,18 +357,7 @@ impl State {
                 ledger.searches.entry(gang).or_default().push(reason.clone());
                 continue;
             }
-            let mut candidates: Vec<GangId> =
-                self.gangs.rows.ids().filter(|v| self.is_candidate(action, gang, *v, &need)).collect();
-            for victim in &candidates {
-                self.gangs.rows[*victim].sort(&mut self.pods);
-            }
-            if action == Action::Consolidate
-                && let Some(most) = self.policy.max_consolidation_victims
-            {
-                // The gangs that cost the least to move.
-                candidates.sort_by_cached_key(|g| (self.gangs.rows[*g].n_active(), self.gangs.rows[*g].key.clone()));
-                candidates.truncate(most as usize);
-            }
+            let candidates = self.candidates(action, gang, &need);
             let budget = self.policy.gang_search_budget.unwrap_or(u64::MAX).min(left);
             let mark = self.mark();
             let found = self.search(action, gang, candidates, budget);
@@ -380,8 +384,26 @@ impl State {
         }
     }
 
+    /// Gangs that may lose pods to this one, with their pods in order.
+    pub fn candidates(&mut self, action: Action, gang: GangId, need: &Trio) -> Vec<GangId> {
+        let mut candidates: Vec<GangId> =
+            self.gangs.rows.ids().filter(|v| self.is_candidate(action, gang, *v, need)).collect();
+        for victim in &candidates {
+            self.gangs.rows[*victim].sort(&mut self.pods);
+        }
+        if action == Action::Consolidate
+            && let Some(most) = self.policy.max_consolidation_victims
+        {
+            // The gangs that cost the least to move.
+            candidates
+                .sort_by_cached_key(|g| (self.gangs.rows[*g].n_active(), self.gangs.rows[*g].key.clone()));
+            candidates.truncate(most as usize);
+        }
+        candidates
+    }
+
     /// Whether a gang may look for victims by this action at all.
-    fn may_search(&self, action: Action, gang: GangId, pods: &[PodId], need: &Trio) -> bool {
+    pub fn may_search(&self, action: Action, gang: GangId, pods: &[PodId], need: &Trio) -> bool {
         let row = &self.gangs.rows[gang];
         match action {
             Action::Consolidate => {
@@ -405,14 +427,18 @@ impl State {
 
     /// Gangs that have run below their minimum for too long make room.
     fn evict_stale_gangs(&mut self, ledger: &mut Ledger) {
-        for gang in self.gangs.rows.ids().collect::<Vec<_>>() {
-            let row = &self.gangs.rows[gang];
-            let Some(model) = row.model.clone() else { continue };
+        let is_stale = |row: &crate::gangs::Row| {
             let has_active = row.leaves().any(|(_, g)| g.active() > g.count(St::Pipelined));
             let succeeded = row.leaves().any(|(_, g)| g.count(St::Succeeded) > 0);
-            if !has_active || succeeded || row.has_minimum_in_use() {
-                continue;
-            }
+            has_active && !succeeded && !row.has_minimum_in_use()
+        };
+        let mut stale: Vec<GangId> =
+            self.gangs.rows.iter().filter(|(_, row)| is_stale(row)).map(|(id, _)| id).collect();
+        stale.sort_by(|a, b| self.gangs.rows[*a].key.cmp(&self.gangs.rows[*b].key));
+        for gang in stale {
+            self.gangs.rows[gang].sort(&mut self.pods);
+            let row = &self.gangs.rows[gang];
+            let Some(model) = row.model.clone() else { continue };
             if model.stale_since.is_none() {
                 ledger.decisions.newly_stale.push(row.key.clone());
             }

@@ -158,6 +158,14 @@ impl Row {
         self.groups.get(group).is_some() && self.whole(group, &Group::active)
     }
 
+    /// Enough pods keep a place, not counting those that `gone` names.
+    pub fn whole_without(&self, pods: &Pods, gone: &impl Fn(PodId) -> bool) -> bool {
+        !self.groups.is_empty()
+            && self.whole(0, &|g| {
+                g.pods.iter().filter(|p| pods.row(**p).spot.st.is_active() && !gone(**p)).count() as u32
+            })
+    }
+
     /// Enough pods exist and are free of gates.
     pub fn ready(&self) -> bool {
         !self.groups.is_empty() && self.whole(0, &|g| g.active() + g.count(St::Pending))
@@ -201,16 +209,14 @@ impl Row {
         let g = &self.groups[group];
         match g.min {
             Min::Pods(min) => {
-                let lacking = min.saturating_sub(g.active()).max(1) as usize;
-                let mut taken = 0;
-                for pod in &g.pods[g.first_waiting.min(g.pods.len())..] {
-                    if taken == lacking {
-                        break;
-                    }
-                    if pods.may_be_placed(*pod, released) {
-                        out.push(*pod);
-                        taken += 1;
-                    }
+                let lacking = min.saturating_sub(g.active()) as usize;
+                let wanted = lacking.max(1);
+                let before = out.len();
+                let waiting = g.pods[g.first_waiting.min(g.pods.len())..].iter().copied();
+                out.extend(waiting.filter(|p| pods.may_be_placed(*p, released)).take(wanted));
+                if out.len() - before < lacking {
+                    // A part of the minimum is of no use.
+                    out.truncate(before);
                 }
             }
             Min::Children(k) => {
@@ -222,11 +228,18 @@ impl Row {
                     let can = |c: &usize| {
                         !self.satisfied(*c)
                             && self.whole(*c, &|g| {
-                                g.active() + g.pods.iter().filter(|p| pods.may_be_placed(**p, released)).count() as u32
+                                g.active()
+                                    + g.pods.iter().filter(|p| pods.may_be_placed(**p, released)).count()
+                                        as u32
                             })
                     };
-                    for child in order.iter().filter(|c| can(c)).take(need - n_satisfied) {
-                        self.pick(*child, pods, released, out);
+                    let lacking: Vec<usize> =
+                        order.iter().copied().filter(can).take(need - n_satisfied).collect();
+                    if lacking.len() < need - n_satisfied {
+                        return;
+                    }
+                    for child in lacking {
+                        self.pick(child, pods, released, out);
                     }
                 } else {
                     for child in order {
@@ -299,9 +312,10 @@ impl Row {
                 let mut order = self.children_in_order(group);
                 order.reverse();
                 // Pods above a leaf's minimum go first, wherever they are.
-                if let Some(batch) = order.iter().find_map(|c| {
-                    self.whole(*c, &n_left).then(|| self.surplus(*c, left)).flatten()
-                }) {
+                if let Some(batch) = order
+                    .iter()
+                    .find_map(|c| self.whole(*c, &n_left).then(|| self.surplus(*c, left)).flatten())
+                {
                     return Some(batch);
                 }
                 let need = k.map_or(order.len(), |k| k as usize);

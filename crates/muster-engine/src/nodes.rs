@@ -77,10 +77,6 @@ impl Default for Nodes {
 }
 
 impl Nodes {
-    pub fn get(&self, name: &str) -> Option<NodeId> {
-        self.ids.get(name).copied()
-    }
-
     /// The row of a name, made if need be.
     pub fn intern(&mut self, name: &Name) -> NodeId {
         if let Some(id) = self.ids.get(name) {
@@ -207,12 +203,7 @@ impl Nodes {
         })
     }
 
-    pub fn fits_empty(&self, id: NodeId, need: &[(u32, i64)]) -> bool {
-        let base = id.index() * self.stride;
-        need.iter().all(|&(dim, amount)| self.cap[base + dim as usize] >= amount)
-    }
-
-    /// How many pods with this need fit into what is idle or coming, with `extra` on top, at most `most`.
+    /// How many pods with this need fit into what is idle or coming, at most `most`.
     pub fn count_soon(&self, id: NodeId, need: &[(u32, i64)], most: i64) -> i64 {
         let base = id.index() * self.stride;
         need.iter().fold(most, |n, &(dim, amount)| {

@@ -94,7 +94,9 @@ impl State {
         mode: Mode,
         placed: &mut u32,
     ) -> Result<(), Failure> {
-        let Some(rule) = self.gangs.rows[gang].model.as_ref().and_then(|m| m.groups.get(group)?.topology.clone()) else {
+        let Some(rule) =
+            self.gangs.rows[gang].model.as_ref().and_then(|m| m.groups.get(group)?.topology.clone())
+        else {
             return self.place_inside(gang, group, pods, area, mode, placed);
         };
         let areas = self.areas(gang, group, &rule, pods, area).map_err(Failure::Known)?;
@@ -141,7 +143,8 @@ impl State {
         }
         let most = pods.len() as i64;
         let classes = &self.classes;
-        let count = |nodes: &Nodes, class: ClassId, node: NodeId| count_soon(classes, nodes, class, node, most);
+        let count =
+            |nodes: &Nodes, class: ClassId, node: NodeId| count_soon(classes, nodes, class, node, most);
         let result = self.topologies.areas(
             &self.nodes,
             rule,
@@ -239,7 +242,10 @@ impl State {
         let origin = &self.pods.row(pod).origin;
         let evicted = self.pods.row(pod).spot.st == St::Releasing;
         // A victim that finds its own place again was never evicted.
-        let spot = if evicted && origin.node == Some(node) && same_place(origin.extra.as_deref(), extra.as_deref()) {
+        let spot = if evicted
+            && origin.node == Some(node)
+            && same_place(origin.extra.as_deref(), extra.as_deref())
+        {
             origin.clone()
         } else {
             Spot { st, on_trial: false, node: Some(node), extra }
@@ -395,7 +401,12 @@ impl State {
             None => Some(numa::Placed { takes: Vec::new(), span: 1 }),
             Some(zones) => numa::place(
                 zones,
-                &Ask { pinned: class.shape.pinned, pod: &class.by_dim, containers: &class.containers_by_dim, init: &[] },
+                &Ask {
+                    pinned: class.shape.pinned,
+                    pod: &class.by_dim,
+                    containers: &class.containers_by_dim,
+                    init: &[],
+                },
             )
             .ok(),
         }
@@ -427,10 +438,10 @@ impl State {
         if class.asks_mig && self.nodes.rows[node].n_legacy_mig > 0 {
             return Some(NodeReason::MigMode);
         }
-        if class.has_ports || class.has_attachments {
-            if let Some(reason) = self.exclusive_refused(class, node) {
-                return Some(reason);
-            }
+        if (class.has_ports || class.has_attachments)
+            && let Some(reason) = self.exclusive_refused(class, node)
+        {
+            return Some(reason);
         }
         if self.policy.numa && self.numa_place(class, node).is_none() {
             return Some(NodeReason::Numa);
@@ -498,9 +509,16 @@ impl State {
         if soon + self.nodes.coming(node, GPU_DIM).max(0) / GPU < wanted {
             return None;
         }
-        let free_now = |g: &&crate::shares::SharedGpu| g.left_now(size).min(g.left_soon(size)) >= amount;
+        // One that is only promised becomes one in use with an idle GPU, and those are counted below.
+        let free_now = |g: &&crate::shares::SharedGpu| {
+            g.holders > 0 && g.left_now(size).min(g.left_soon(size)) >= amount
+        };
         let now = shared.iter().filter(free_now).count() as i64;
         Some(if now + self.nodes.idle(node, GPU_DIM).max(0) / GPU >= wanted { Fit::Now } else { Fit::Soon })
+    }
+
+    pub fn share_is_refused(&self, node: NodeId, share: GpuShare) -> bool {
+        self.share_fit(node, share).is_none()
     }
 
     /// Picks devices for a pod on its node: shared GPUs, whole GPUs by their links, NUMA zones, claimed devices. Says whether all of it is
@@ -517,7 +535,8 @@ impl State {
         } else if let Some(links) = self.nodes.rows[node].model.as_ref().and_then(|m| m.gpus.links.as_ref()) {
             let wanted = class.need.iter().find(|(d, _)| *d as usize == GPU_DIM).map_or(0, |(_, n)| n / GPU);
             if wanted > 0 && now {
-                extra.gpus = links::choose(links, self.nodes.rows[node].free_gpus, wanted as u32).unwrap_or(0);
+                extra.gpus =
+                    links::choose(links, self.nodes.rows[node].free_gpus, wanted as u32).unwrap_or(0);
             }
         }
         if self.policy.numa {
@@ -531,35 +550,49 @@ impl State {
         Some((now, extra))
     }
 
-    fn choose_shared(&self, pod: PodId, node: NodeId, share: GpuShare) -> Option<(SmallVec<[Name; 1]>, bool)> {
+    fn choose_shared(
+        &self,
+        pod: PodId,
+        node: NodeId,
+        share: GpuShare,
+    ) -> Option<(SmallVec<[Name; 1]>, bool)> {
         let size = self.nodes.gpu_size(node);
         let amount = Classes::share_amount(share, size);
         let shared = &self.nodes.rows[node].shared;
-        // GPUs in use, and whole ones: (how much of it is used, its id, whether it takes a whole GPU from those idle or coming, whether now).
-        let mut choices: Vec<(i64, Option<&Name>, bool, bool)> = shared
+        // GPUs in use, and whole ones: (how much of it is used, its id, whether it takes a whole GPU from those idle or coming, whether its
+        // room is there now; if that is unknown, it takes an idle GPU).
+        let mut choices: Vec<(i64, Option<&Name>, bool, Option<bool>)> = shared
             .iter()
             .filter(|g| g.left_soon(size) >= amount)
-            .map(|g| (size - g.left_soon(size), Some(&g.id), !g.counts_apart(), g.left_now(size) >= amount))
+            .map(|g| {
+                let now = (g.holders > 0).then(|| g.left_now(size) >= amount);
+                (size - g.left_soon(size), Some(&g.id), !g.counts_apart(), now)
+            })
             .collect();
-        let idle = self.nodes.idle(node, GPU_DIM).max(0) / GPU;
+        let mut idle = self.nodes.idle(node, GPU_DIM).max(0) / GPU;
         let mut whole = self.nodes.coming(node, GPU_DIM).max(0) / GPU;
         // GPUs that are released wholly are offered by their id already.
         let by_id = shared.iter().filter(|g| !g.counts_apart()).count() as i64;
-        choices.extend((0..(whole - by_id).clamp(0, 64)).map(|i| (0, None, true, i < idle)));
+        choices.extend((0..(whole - by_id).clamp(0, 64)).map(|_| (0, None, true, None)));
         match self.policy.gpu_order {
             Some(GpuOrder::Pack) => {
-                choices.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.is_none().cmp(&b.1.is_none())).then(a.1.cmp(&b.1)));
+                choices.sort_by(|a, b| {
+                    b.0.cmp(&a.0).then(a.1.is_none().cmp(&b.1.is_none())).then(a.1.cmp(&b.1))
+                });
             }
             Some(GpuOrder::Spread) => {
-                choices.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.is_some().cmp(&b.1.is_some())).then(a.1.cmp(&b.1)));
+                choices.sort_by(|a, b| {
+                    a.0.cmp(&b.0).then(a.1.is_some().cmp(&b.1.is_some())).then(a.1.cmp(&b.1))
+                });
             }
             None => choices.sort_by(|a, b| a.1.is_none().cmp(&b.1.is_none()).then(a.1.cmp(&b.1))),
         }
         let wanted = share.devices.max(1) as usize;
         let uid = &self.pods.row(pod).model.uid;
         let mut opened = 0;
+        let mut number = 0;
         let mut all_now = true;
-        let mut groups = SmallVec::new();
+        let mut groups: SmallVec<[Name; 1]> = SmallVec::new();
         for (_, id, takes_whole, now) in choices {
             if groups.len() == wanted {
                 break;
@@ -570,13 +603,22 @@ impl State {
                 }
                 whole -= 1;
             }
-            all_now &= now;
+            all_now &= now.unwrap_or_else(|| {
+                idle -= 1;
+                idle >= 0
+            });
             groups.push(match id {
                 Some(id) => id.clone(),
                 None => {
                     opened += 1;
-                    // The id of the pod that opens a GPU is unique, and so is this one.
-                    Name::from(format!("{uid}-{opened}"))
+                    // Unique by the pod that opens the GPU; one that it opened before may still be in use by others.
+                    loop {
+                        number += 1;
+                        let id = Name::from(format!("{uid}-{number}"));
+                        if !shared.iter().any(|g| g.id == id) {
+                            break id;
+                        }
+                    }
                 }
             });
         }

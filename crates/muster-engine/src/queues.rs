@@ -90,10 +90,6 @@ impl Queues {
         id
     }
 
-    pub fn get(&self, name: &str) -> Option<QueueId> {
-        self.ids.get(name).copied()
-    }
-
     pub fn set_model(&mut self, id: QueueId, model: Option<Arc<Queue>>) {
         self.rows[id].model = model;
         self.stale = true;
@@ -186,7 +182,8 @@ impl Queues {
     }
 
     fn by_age(&self, a: QueueId, b: QueueId) -> Ordering {
-        let key = |id: QueueId| self.rows[id].model.as_ref().map(|m| (m.created, m.uid.clone(), m.name.clone()));
+        let key =
+            |id: QueueId| self.rows[id].model.as_ref().map(|m| (m.created, m.uid.clone(), m.name.clone()));
         key(a).cmp(&key(b))
     }
 
@@ -244,7 +241,12 @@ impl Queues {
                         requestable: share.limit.cap(request),
                         weight: share.weight,
                         priority: row.model.as_ref().map_or(0, |m| m.priority),
-                        usage: row.model.as_ref().and_then(|m| m.usage.get(&RESOURCES[r])).copied().unwrap_or(0),
+                        usage: row
+                            .model
+                            .as_ref()
+                            .and_then(|m| m.usage.get(&RESOURCES[r]))
+                            .copied()
+                            .unwrap_or(0),
                         age_rank: rank as u32,
                     }
                 })
@@ -316,7 +318,9 @@ impl Queues {
             .cmp(&over(r))
             .then_with(|| within(&r_with, &r.quota()).cmp(&within(&l_with, &l.quota())))
             .then_with(|| priority(r).cmp(&priority(l)))
-            .then_with(|| l.uses_what_it_has_no_share_of(&l_with).cmp(&r.uses_what_it_has_no_share_of(&r_with)))
+            .then_with(|| {
+                l.uses_what_it_has_no_share_of(&l_with).cmp(&r.uses_what_it_has_no_share_of(&r_with))
+            })
             .then_with(|| {
                 let (l_left, r_left) = (minus(&l_with, a.2), minus(&r_with, b.2));
                 l.dominant_share(&l_left, total).total_cmp(&r.dominant_share(&r_left, total))

@@ -32,7 +32,9 @@ impl State {
             return false;
         }
         let (Some(tq), Some(vq)) = (t.queue, v.queue) else { return false };
-        if !self.queues.is_sound_leaf(vq) || !v.pods().any(|p| self.is_evictable(p)) {
+        // A gang that was moved in this cycle is left alone: what would stay of it could not be told.
+        let mut active = v.pods().filter(|p| self.pods.row(*p).spot.st.is_active()).peekable();
+        if !self.queues.is_sound_leaf(vq) || active.peek().is_none() || !active.all(|p| self.is_evictable(p)) {
             return false;
         }
         match action {
@@ -118,7 +120,14 @@ impl State {
     }
 
     /// Whether the victims of a trial that stands may be taken. `pods` are all that were evicted for it, moved ones included.
-    pub fn is_just(&self, action: Action, taker: GangId, need: &Trio, pods: &[PodId], before: &Before) -> bool {
+    pub fn is_just(
+        &self,
+        action: Action,
+        taker: GangId,
+        need: &Trio,
+        pods: &[PodId],
+        before: &Before,
+    ) -> bool {
         let moved = |p: &PodId| self.pods.row(*p).spot.st.is_active();
         match action {
             Action::Consolidate => pods.iter().all(moved),
@@ -132,15 +141,26 @@ impl State {
         }
     }
 
-    /// A gang that is still protected keeps its minimum.
+    /// A gang that is still protected keeps its minimum where it is: being moved is an interruption too.
     fn respects_protection(&self, pods: &[PodId], until: impl Fn(GangId) -> Time) -> bool {
         let mut gangs: Vec<GangId> = pods.iter().filter_map(|p| self.pods.row(*p).gang).collect();
         gangs.sort_unstable();
         gangs.dedup();
-        gangs.into_iter().all(|g| until(g) <= self.now || self.gangs.rows[g].satisfied(0))
+        let gone: std::collections::BTreeSet<PodId> = pods.iter().copied().collect();
+        gangs
+            .into_iter()
+            .filter(|g| until(*g) > self.now)
+            .all(|g| self.gangs.rows[g].whole_without(&self.pods, &|p| gone.contains(&p)))
     }
 
-    fn is_fair(&self, taker: GangId, taker_queue: QueueId, need: &Trio, pods: &[PodId], before: &Before) -> bool {
+    fn is_fair(
+        &self,
+        taker: GangId,
+        taker_queue: QueueId,
+        need: &Trio,
+        pods: &[PodId],
+        before: &Before,
+    ) -> bool {
         let firm = !self.gangs.rows[taker].preemptible();
         let held = |q: QueueId| before[dense::Id::index(q)];
         // Units of loss by queue: pods above the minimum one by one, the rest of a gang as one.

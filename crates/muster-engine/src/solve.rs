@@ -61,7 +61,16 @@ struct Search<'a> {
 }
 
 /// Pods that would go together.
-type Batch = Vec<PodId>;
+struct Batch {
+    pods: Vec<PodId>,
+    /// The batch of the same gang before this one: who loses its core has lost its surplus.
+    before: Option<usize>,
+}
+
+/// A batch and all that must go before it.
+fn with_earlier(batches: &[Batch], index: usize) -> impl Iterator<Item = usize> + '_ {
+    std::iter::successors(Some(index), |i| batches[*i].before)
+}
 
 impl State {
     /// Looks for victims of `candidates` for a gang. `budget` is how many trials may be made.
@@ -79,7 +88,8 @@ impl State {
             .map(|g| Entry::asking(self, g, &self.gangs.rows[g].to_place(&self.pods, false)))
             .collect();
         let failed = BTreeSet::new();
-        let mut search = Search { state: self, action, gang, candidates, before, waiting, failed, tried: 0, budget };
+        let mut search =
+            Search { state: self, action, gang, candidates, before, waiting, failed, tried: 0, budget };
         if !search.could_ever_fit(&pods) {
             return Found::Nothing { candidates: n_candidates, tried: search.tried };
         }
@@ -206,6 +216,7 @@ impl Search<'_> {
         let base = room;
         let mut all = base.clone();
         let mut batches: Vec<Batch> = Vec::new();
+        let mut latest: Map<GangId, usize> = Map::default();
         let mut by_node: Map<NodeId, Vec<usize>> = Map::default();
         while let Some(entry) = line.pop(self.state) {
             if self.tried >= self.budget {
@@ -217,8 +228,7 @@ impl Search<'_> {
                 continue;
             }
             let is_new = !batch.iter().any(|p| kept.contains(p));
-            let gone: Set<PodId> =
-                if is_new { batch.iter().copied().collect() } else { kept.clone() };
+            let gone: Set<PodId> = if is_new { batch.iter().copied().collect() } else { kept.clone() };
             if more || !is_new {
                 let rest: Vec<PodId> = entry.left.iter().copied().filter(|p| !gone.contains(p)).collect();
                 if !rest.is_empty() && rest.len() < entry.left.len() {
@@ -231,13 +241,15 @@ impl Search<'_> {
             }
             all.free(self.state, &batch);
             let index = batches.len();
-            let mut nodes: Vec<NodeId> = batch.iter().filter_map(|p| self.state.pods.row(*p).spot.node).collect();
+            let mut nodes: Vec<NodeId> =
+                batch.iter().filter_map(|p| self.state.pods.row(*p).spot.node).collect();
             nodes.sort_by_key(|n| self.state.nodes.rows[*n].rank);
             nodes.dedup();
             for node in &nodes {
                 by_node.entry(*node).or_default().push(index);
             }
-            batches.push(batch);
+            let before = latest.insert(entry.gang, index);
+            batches.push(Batch { pods: batch, before });
             if !all.has(pods.len()) {
                 continue;
             }
@@ -266,7 +278,8 @@ impl Search<'_> {
     ) -> Option<Set<PodId>> {
         for node in nodes {
             let chosen = by_node.get(node)?;
-            let victims: Vec<PodId> = chosen.iter().flat_map(|b| batches[*b].iter().copied()).collect();
+            let chosen: Set<usize> = chosen.iter().flat_map(|b| with_earlier(batches, *b)).collect();
+            let victims: Vec<PodId> = chosen.iter().flat_map(|b| batches[*b].pods.iter().copied()).collect();
             let mut room = base.clone();
             room.free(self.state, &victims);
             if !room.has(pods.len()) {
@@ -300,7 +313,7 @@ impl Search<'_> {
             .map(|(seen, (node, list))| {
                 let freed: i64 = list
                     .iter()
-                    .flat_map(|b| batches[*b].iter())
+                    .flat_map(|b| batches[*b].pods.iter())
                     .filter(|p| self.state.pods.row(**p).spot.node == Some(*node))
                     .map(|p| self.state.charge(self.state.pods.row(*p).class, None)[2] as i64)
                     .sum();
@@ -312,9 +325,9 @@ impl Search<'_> {
         let mut chosen: Set<usize> = Set::default();
         let mut taken = 0;
         let take = |room: &mut Room, chosen: &mut Set<usize>, state: &State, node: NodeId| {
-            for batch in &by_node[&node] {
-                if chosen.insert(*batch) {
-                    room.free(state, &batches[*batch]);
+            for batch in by_node[&node].iter().flat_map(|b| with_earlier(batches, *b)) {
+                if chosen.insert(batch) {
+                    room.free(state, &batches[batch].pods);
                 }
             }
         };
@@ -328,7 +341,7 @@ impl Search<'_> {
                 return None;
             }
             let victims: Set<PodId> =
-                kept.iter().copied().chain(chosen.iter().flat_map(|b| batches[*b].iter().copied())).collect();
+                kept.iter().copied().chain(chosen.iter().flat_map(|b| batches[*b].pods.iter().copied())).collect();
             let found = self.attempt(pods, need, victims);
             if found.is_some() {
                 return found;

@@ -17,7 +17,7 @@ use crate::numa::{Take, Zones};
 use crate::queues::{Queues, Trio};
 use crate::shares::{Hold, SharedGpu};
 use crate::topology::Topologies;
-use dense::{Id, IdSet, IdVec, Mark, UndoLog};
+use dense::{IdSet, IdVec, Mark, UndoLog};
 use indexmap::IndexMap;
 use muster_model::{Key, Name, Pod, PodState, Policy, Time, ZoneUse};
 use rustc_hash::FxBuildHasher;
@@ -105,10 +105,6 @@ pub struct Pods {
 }
 
 impl Pods {
-    pub fn get(&self, key: &Key) -> Option<PodId> {
-        self.ids.get(key).copied()
-    }
-
     pub fn row(&self, id: PodId) -> &PodRow {
         self.rows[id].as_ref().expect("ids are handed out for rows that exist")
     }
@@ -273,17 +269,12 @@ impl State {
     fn affect(&mut self, id: PodId, sign: i64) {
         let row = self.pods.rows[id].as_ref().expect("ids are handed out for rows that exist");
         let Spot { st, on_trial, node, ref extra } = row.spot;
-        let (class, gang, leaf, guest, index) = (row.class, row.gang, row.leaf as usize, row.guest, row.index);
+        let (class, gang, leaf, guest, index) =
+            (row.class, row.gang, row.leaf as usize, row.guest, row.index);
         let extra = extra.clone();
         let on_node = matches!(
             st,
-            St::Allocated
-                | St::Pipelined
-                | St::Binding
-                | St::Bound
-                | St::Running
-                | St::Releasing
-                | St::Stuck
+            St::Allocated | St::Pipelined | St::Binding | St::Bound | St::Running | St::Releasing | St::Stuck
         );
         if let Some(node) = node.filter(|_| on_node) {
             self.affect_place(class, guest, node, st, on_trial, extra.as_deref(), sign);

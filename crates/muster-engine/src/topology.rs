@@ -100,7 +100,8 @@ impl Topologies {
         if !std::mem::take(&mut self.stale) && !ranks_changed {
             return;
         }
-        self.trees = self.models.iter().map(|(name, model)| (name.clone(), Tree::build(model, nodes))).collect();
+        self.trees =
+            self.models.iter().map(|(name, model)| (name.clone(), Tree::build(model, nodes))).collect();
     }
 
     /// The journal was cleared: counts that depend on it are forgotten.
@@ -141,7 +142,8 @@ impl Topologies {
         let counts = tree.measure(nodes, load, within);
         // Pods that run tie the group to the required domain they are in.
         let tied: Option<Vec<DomainId>> = required.filter(|_| !active.is_empty()).map(|level| {
-            let mut domains: Vec<DomainId> = active.iter().filter_map(|n| tree.domain_at(*n, level)).collect();
+            let mut domains: Vec<DomainId> =
+                active.iter().filter_map(|n| tree.domain_at(*n, level)).collect();
             domains.sort_unstable();
             domains.dedup();
             domains
@@ -167,10 +169,9 @@ impl Topologies {
                     Some(within) => {
                         let inside: Members =
                             members.list.iter().copied().filter(|n| within.set.contains(*n)).collect();
-                        if inside.list.len() == within.list.len() {
-                            if std::mem::replace(&mut seen_whole, true) {
-                                continue;
-                            }
+                        if inside.list.len() == within.list.len() && std::mem::replace(&mut seen_whole, true)
+                        {
+                            continue;
                         }
                         Arc::new(inside)
                     }
@@ -268,9 +269,12 @@ impl Counts {
     fn fits(&self, d: DomainId, load: &Load<'_>) -> i64 {
         match self {
             Self::Pods(fits) => fits.get(d).copied().unwrap_or(0),
-            Self::Mixed { fits, .. } => {
-                load.classes.iter().zip(fits).map(|((_, _, n), f)| f.get(d).copied().unwrap_or(0).min(*n)).sum()
-            }
+            Self::Mixed { fits, .. } => load
+                .classes
+                .iter()
+                .zip(fits)
+                .map(|((_, _, n), f)| f.get(d).copied().unwrap_or(0).min(*n))
+                .sum(),
         }
     }
 }
@@ -320,8 +324,11 @@ impl Tree {
             let mut nodes: Vec<(u32, NodeId)> = part.iter().map(|(_, rank, id)| (*rank, *id)).collect();
             nodes.sort_unstable();
             let value = &part[0].0[depth];
-            let name =
-                if depth == 0 { value.clone() } else { Name::from(format!("{}.{value}", self.domains[parent].name)) };
+            let name = if depth == 0 {
+                value.clone()
+            } else {
+                Name::from(format!("{}.{value}", self.domains[parent].name))
+            };
             let id = self.domains.push(Domain {
                 name,
                 parent: Some(parent),
@@ -357,7 +364,8 @@ impl Tree {
         };
         let n = self.domains.len();
         let mut fits: Vec<IdVec<DomainId, i64>> = vec![IdVec::from_elem(0, n); load.classes.len()];
-        let dims = load.classes.iter().flat_map(|(_, need, _)| need.iter()).map(|(d, _)| *d as usize + 1).max();
+        let dims =
+            load.classes.iter().flat_map(|(_, need, _)| need.iter()).map(|(d, _)| *d as usize + 1).max();
         let dims = dims.unwrap_or(0);
         let mut free: IdVec<DomainId, Vec<i128>> = IdVec::from_elem(Vec::new(), n);
         let mixed = load.classes.len() > 1;
@@ -443,7 +451,8 @@ impl Tree {
         load: &Load<'_>,
         total: i64,
     ) -> BTreeMap<NodeId, i64> {
-        let mut domains: Vec<DomainId> = members.list.iter().filter_map(|n| self.domain_at(*n, level)).collect();
+        let mut domains: Vec<DomainId> =
+            members.list.iter().filter_map(|n| self.domain_at(*n, level)).collect();
         domains.sort_unstable();
         domains.dedup();
         let room = |d: &DomainId| counts.fits(*d, load).min(total.max(1) * 1000);
@@ -451,6 +460,10 @@ impl Tree {
         let n = domains.len().max(1) as i64;
         let points: BTreeMap<DomainId, i64> =
             domains.into_iter().enumerate().map(|(i, d)| (d, 10 * i as i64 / n)).collect();
-        members.list.iter().filter_map(|node| Some((*node, *points.get(&self.domain_at(*node, level)?)?))).collect()
+        members
+            .list
+            .iter()
+            .filter_map(|node| Some((*node, *points.get(&self.domain_at(*node, level)?)?)))
+            .collect()
     }
 }

@@ -65,6 +65,10 @@ pub struct Diagnostic {
 impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { object, field, message } = self;
-        if field.is_empty() { write!(f, "{object}: {message}") } else { write!(f, "{object}: {field}: {message}") }
+        if field.is_empty() {
+            write!(f, "{object}: {message}")
+        } else {
+            write!(f, "{object}: {field}: {message}")
+        }
     }
 }

@@ -30,19 +30,22 @@ mod reason;
 pub use cluster::{Change, Cluster, Diagnostic};
 pub use decision::{Bind, Decisions, Evict, Pipeline, Placement, ZoneUse};
 pub use device::{
-    Allocation, Claim, ClaimUse, Device, DeviceAlternative, DeviceCount, DeviceName, DeviceReach, DeviceRequest,
+    Allocation, Claim, ClaimUse, Device, DeviceAlternative, DeviceCount, DeviceName, DeviceReach,
+    DeviceRequest,
 };
 pub use gang::{Gang, Grace, Group, Min, Preemptibility, Spread, TopologyRule};
 pub use name::{Key, Labels, Name, Span, Time};
-pub use node::{Conditions, Gpus, Links, MigStrategy, Node, Numa, NumaPolicy, NumaScope, Taint, TaintEffect, Zone};
+pub use node::{
+    Conditions, Gpus, Links, MigStrategy, Node, Numa, NumaPolicy, NumaScope, Taint, TaintEffect, Zone,
+};
 pub use pod::{Pod, PodState};
 pub use policy::{Action, Dialect, GpuOrder, MinRuntimeRule, Policy, Pool, Strategy};
 pub use queue::{Bound, Queue, Share};
 pub use reason::{NodeReason, Reason, Refusal, Remedy, Tally};
 pub use resource::{Amounts, GPU, Resource};
 pub use shape::{
-    AffinityTerm, Expr, GpuShare, HostPort, LabelSelector, NodeRule, NodeTerm, Op, PodRules, Shape, ShareSize,
-    SpreadRule, Toleration,
+    AffinityTerm, Expr, GpuShare, HostPort, LabelSelector, NodeRule, NodeTerm, Op, PodRules, Shape,
+    ShareSize, SpreadRule, Toleration,
 };
 pub use topology::{Level, Topology};
 pub use volume::{VolumeNeed, VolumeUse};

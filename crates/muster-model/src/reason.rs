@@ -32,7 +32,15 @@ pub enum Reason {
     /// No node can take the next pod of this group. How many nodes refuse for which reason.
     NoNode { group: Name, placed: u32, need: u32, tally: Vec<Tally> },
     /// No domain of the level can take the group.
-    NoDomain { group: Name, topology: Name, level: Name, domains: u32, best: Option<Name>, best_fits: u32, need: u32 },
+    NoDomain {
+        group: Name,
+        topology: Name,
+        level: Name,
+        domains: u32,
+        best: Option<Name>,
+        best_fits: u32,
+        need: u32,
+    },
     /// The topology or the level does not exist.
     TopologyUnknown { topology: Name, level: Option<Name> },
     /// Something that its pods refer to does not exist.
@@ -66,7 +74,9 @@ pub enum NodeReason {
     OtherPool,
     /// Its selector or required affinity says no.
     NodeAffinity,
-    Taint { key: Name },
+    Taint {
+        key: Name,
+    },
     HostPort,
     PodAffinity,
     PodAntiAffinity,
@@ -79,9 +89,15 @@ pub enum NodeReason {
     /// GPU memory of the node is not known, so a request by memory cannot be answered.
     GpuMemoryUnknown,
     /// Too little is free; the least that is missing on any such node.
-    Short { resource: Resource, missing: i64 },
+    Short {
+        resource: Resource,
+        missing: i64,
+    },
     /// More than the node has when it is empty; the least that is missing on any such node.
-    TooBig { resource: Resource, missing: i64 },
+    TooBig {
+        resource: Resource,
+        missing: i64,
+    },
     /// No GPU has a share of this size free.
     GpuShare,
 }
@@ -89,16 +105,38 @@ pub enum NodeReason {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Remedy {
     /// Raise the queue's limit by this much.
-    RaiseLimit { queue: Name, resource: Resource, by: i128 },
-    RaiseQuota { queue: Name, resource: Resource, by: i128 },
+    RaiseLimit {
+        queue: Name,
+        resource: Resource,
+        by: i128,
+    },
+    RaiseQuota {
+        queue: Name,
+        resource: Resource,
+        by: i128,
+    },
     /// This much more in one place (a node, a domain, or anywhere).
-    MoreCapacity { resource: Resource, by: i64, within: Option<Name> },
+    MoreCapacity {
+        resource: Resource,
+        by: i64,
+        within: Option<Name>,
+    },
     /// Let go of these gangs.
-    Evict { gangs: Vec<Key> },
+    Evict {
+        gangs: Vec<Key>,
+    },
     /// When this gang ends by its own declaration, there is room.
-    Wait { until: Time, gang: Key },
+    Wait {
+        until: Time,
+        gang: Key,
+    },
     /// Create more pods of a group.
-    MorePods { group: Name, by: u32 },
+    MorePods {
+        group: Name,
+        by: u32,
+    },
     /// Create what is missing.
-    Create { what: Name },
+    Create {
+        what: Name,
+    },
 }

@@ -9,8 +9,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The outcome at the comparison, and what every cycle did, stable cycles included.
 pub fn actual(outcome: &Outcome) -> Value {
-    let Some(moment) = outcome.moments.first() else { return json!({"cycles": cycles_json(&outcome.cycles)}) };
-    let pods: Map<String, Value> = moment.pods.iter().map(|(name, pod)| (name.clone(), pod_json(pod))).collect();
+    let Some(moment) = outcome.moments.first() else {
+        return json!({"cycles": cycles_json(&outcome.cycles)});
+    };
+    let pods: Map<String, Value> =
+        moment.pods.iter().map(|(name, pod)| (name.clone(), pod_json(pod))).collect();
     let evicted: usize = outcome.cycles.iter().map(|c| c.decisions.evictions.len()).sum();
     json!({
         "pods": pods,
@@ -43,7 +46,8 @@ fn pod_json(pod: &PodOutcome) -> Value {
 }
 
 fn groups_json(moment: &Moment) -> Value {
-    let mut members: BTreeMap<&Key, Vec<&PodOutcome>> = moment.gangs.keys().map(|k| (k, Vec::new())).collect();
+    let mut members: BTreeMap<&Key, Vec<&PodOutcome>> =
+        moment.gangs.keys().map(|k| (k, Vec::new())).collect();
     for pod in moment.pods.values() {
         if let Some(gang) = &pod.gang {
             members.entry(gang).or_default().push(pod);

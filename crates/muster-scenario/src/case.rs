@@ -173,7 +173,12 @@ fn read_fields(value: &Value, stem: &str) -> Read<Case> {
             case.skip = Some(format!("the rules of {} are not there yet", case.dialect));
             return Ok(case);
         }
-        other => return problem("dialect", format!("{other:?} is no dialect; the dialects are kai, volcano, kueue")),
+        other => {
+            return problem(
+                "dialect",
+                format!("{other:?} is no dialect; the dialects are kai, volcano, kueue"),
+            );
+        }
     }
     if let Some(text) = fields.text("now")? {
         case.now = time(&text, "now")?;
@@ -214,11 +219,15 @@ fn read_fields(value: &Value, stem: &str) -> Read<Case> {
         None => return problem("expect", "say what must come out: expect: {gangs: {name: bound}}"),
     };
     if case.expect.is_empty() {
-        return problem("expect", "nothing is expected, so nothing can fail; name pods, gangs, queues, nodes or totals");
+        return problem(
+            "expect",
+            "nothing is expected, so nothing can fail; name pods, gangs, queues, nodes or totals",
+        );
     }
     if let Some(value) = fields.get("symmetry") {
         let mut sets = Fields::of(value, "symmetry")?;
-        case.symmetry = Symmetry { pods: read_sets(&mut sets, "pods")?, nodes: read_sets(&mut sets, "nodes")? };
+        case.symmetry =
+            Symmetry { pods: read_sets(&mut sets, "pods")?, nodes: read_sets(&mut sets, "nodes")? };
         sets.finish()?;
     }
     // Where a case comes from and what upstream did: nothing to run.
@@ -262,7 +271,9 @@ fn evicted(fields: &mut Fields<'_>, several_cycles: bool) -> Read<Evicted> {
             return problem("evicted.default", "with several cycles, write `recreate`");
         }
         Some("n/a") => evicted.recreate = false,
-        Some(other) => return problem("evicted.default", format!("{other:?} is not known; write `recreate`")),
+        Some(other) => {
+            return problem("evicted.default", format!("{other:?} is not known; write `recreate`"));
+        }
     }
     evicted.stay = own.texts("stayTerminating")?.unwrap_or_default().into_iter().collect();
     own.finish()?;

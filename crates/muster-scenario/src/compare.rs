@@ -40,7 +40,11 @@ pub fn compare(case: &Case, outcome: &Outcome) -> Vec<Mismatch> {
     let mut differences: Vec<Mismatch> = outcome
         .settings
         .iter()
-        .map(|d| Mismatch { what: "policy".into(), expected: "settings that can be read".into(), came: d.to_string() })
+        .map(|d| Mismatch {
+            what: "policy".into(),
+            expected: "settings that can be read".into(),
+            came: d.to_string(),
+        })
         .collect();
     let cycles = case.cycles.max(1) as usize;
     for (i, moment) in outcome.moments.iter().enumerate() {
@@ -82,7 +86,9 @@ pub fn compare(case: &Case, outcome: &Outcome) -> Vec<Mismatch> {
             });
         }
     }
-    let count = |f: fn(&muster_model::Decisions) -> usize| outcome.cycles.iter().map(|c| f(&c.decisions)).sum::<usize>();
+    let count = |f: fn(&muster_model::Decisions) -> usize| {
+        outcome.cycles.iter().map(|c| f(&c.decisions)).sum::<usize>()
+    };
     let totals = [
         ("binds", case.expect.total_binds, count(|d| d.binds.len())),
         ("evictions", case.expect.total_evicted, count(|d| d.evictions.len())),
@@ -148,7 +154,8 @@ struct Search<'a> {
 
 impl<'a> Search<'a> {
     fn new(expect: &'a Expect, symmetry: &'a Symmetry, moment: &'a Moment) -> Self {
-        let sets = |sets: &'a [Vec<String>]| sets.iter().map(|s| s.iter().map(String::as_str).collect()).collect();
+        let sets =
+            |sets: &'a [Vec<String>]| sets.iter().map(|s| s.iter().map(String::as_str).collect()).collect();
         let node_sets: Vec<BTreeSet<&str>> = sets(&symmetry.nodes);
         let of_groups = expect.groups.values().flat_map(|g| {
             g.nodes.iter().flatten().chain(g.sub_groups.values().flat_map(|s| s.nodes.iter().flatten()))
@@ -250,9 +257,10 @@ impl<'a> Search<'a> {
         for (name, want) in self.named.clone() {
             let fits = self.candidates(name).into_iter().find(|candidate| {
                 let undo = self.unify_nodes(candidate, want);
-                let same = self.moment.pods.get(*candidate).is_some_and(|got| {
-                    pod_difference(name, candidate, want, got, &self.renaming).is_none()
-                });
+                let same =
+                    self.moment.pods.get(*candidate).is_some_and(|got| {
+                        pod_difference(name, candidate, want, got, &self.renaming).is_none()
+                    });
                 if !same {
                     self.undo(undo);
                 }
@@ -301,7 +309,9 @@ impl<'a> Search<'a> {
         if self.renaming.nodes.contains_key(wanted) {
             return self.loose(i + 1);
         }
-        let Some(set) = self.node_sets.iter().find(|s| s.contains(wanted)).cloned() else { return self.loose(i + 1) };
+        let Some(set) = self.node_sets.iter().find(|s| s.contains(wanted)).cloned() else {
+            return self.loose(i + 1);
+        };
         for got in set {
             if self.trials >= MOST_TRIALS {
                 return false;
@@ -385,10 +395,15 @@ fn pod_difference(
     let mut said = want.clone();
     said.gpus_required = said.gpus_required.filter(|g| *g != got.gpus_required);
     said.gpus_accepted = said.gpus_accepted.filter(|g| *g != got.gpus_accepted);
-    if said.zones.as_ref().is_some_and(|z| z.iter().copied().collect::<BTreeSet<u32>>() == got.zone_numbers()) {
+    if said.zones.as_ref().is_some_and(|z| z.iter().copied().collect::<BTreeSet<u32>>() == got.zone_numbers())
+    {
         said.zones = None;
     }
-    Some(Mismatch { what, expected: format!("{}{renamed}", said_of_pod(&said)), came: came_of_pod(&said, got) })
+    Some(Mismatch {
+        what,
+        expected: format!("{}{renamed}", said_of_pod(&said)),
+        came: came_of_pod(&said, got),
+    })
 }
 
 fn said_of_pod(want: &PodExpect) -> String {
@@ -471,7 +486,11 @@ fn hint_differences(expect: &Expect, moment: &Moment, names: &Renaming) -> Vec<M
 
 /// The gang of a name: `namespace/name`, or a name alone.
 fn gang_named<'a>(moment: &'a Moment, name: &str) -> Option<&'a Key> {
-    moment.gangs.keys().find(|key| key.to_string() == name).or_else(|| moment.gangs.keys().find(|key| *key.name == *name))
+    moment
+        .gangs
+        .keys()
+        .find(|key| key.to_string() == name)
+        .or_else(|| moment.gangs.keys().find(|key| *key.name == *name))
 }
 
 fn group_differences(
@@ -491,7 +510,11 @@ fn group_differences(
     let pods: Vec<&PodOutcome> = moment.pods.values().filter(of_gang).collect();
     if pods.is_empty() && gang.is_none() {
         let known: Vec<String> = moment.gangs.keys().map(Key::to_string).collect();
-        let known = if known.is_empty() { "there are none".into() } else { format!("there are {}", known.join(", ")) };
+        let known = if known.is_empty() {
+            "there are none".into()
+        } else {
+            format!("there are {}", known.join(", "))
+        };
         found.push(Mismatch {
             what: format!("gang {name}"),
             expected: "a gang".into(),
@@ -516,9 +539,9 @@ fn group_differences(
                     let text = text.to_lowercase();
                     lines.iter().any(|line| line.to_lowercase().contains(&text))
                 }
-                WhyExpect::Has(fields) => {
-                    reasons.iter().any(|r| fields.iter().all(|(k, v)| r.get(k).is_some_and(|own| alike(own, v))))
-                }
+                WhyExpect::Has(fields) => reasons
+                    .iter()
+                    .any(|r| fields.iter().all(|(k, v)| r.get(k).is_some_and(|own| alike(own, v)))),
             };
             if !holds {
                 let expected = match why {
@@ -573,7 +596,11 @@ fn members_differences(
     let sums = [
         ("GPUs asked for", want.gpus_required, sum(|p| p.gpus_required)),
         ("GPUs charged", want.gpus_accepted, sum(|p| p.gpus_accepted)),
-        ("CPU asked for, in thousandths", want.milli_cpu_required, sum(|p| p.shape.requests.get(&Resource::Cpu))),
+        (
+            "CPU asked for, in thousandths",
+            want.milli_cpu_required,
+            sum(|p| p.shape.requests.get(&Resource::Cpu)),
+        ),
         ("bytes of memory asked for", want.memory_required, sum(|p| p.shape.requests.get(&Resource::Memory))),
     ];
     for (word, wanted, got) in sums {
@@ -679,7 +706,10 @@ fn is_within(moment: &Moment, queue: &str, above: &str) -> bool {
 
 fn node_differences(name: &str, want: &NodeExpect, got: &NodeOutcome, found: &mut Vec<Mismatch>) {
     let what = format!("node {name}");
-    let gpus = [("idle", want.idle_gpus, got.idle_gpus), ("being released", want.releasing_gpus, got.releasing_gpus)];
+    let gpus = [
+        ("idle", want.idle_gpus, got.idle_gpus),
+        ("being released", want.releasing_gpus, got.releasing_gpus),
+    ];
     for (word, wanted, came) in gpus {
         if let Some(wanted) = wanted.filter(|w| *w != came) {
             found.push(Mismatch {
@@ -690,7 +720,11 @@ fn node_differences(name: &str, want: &NodeExpect, got: &NodeOutcome, found: &mu
         }
     }
     if let Some(wanted) = want.pods.filter(|w| *w != got.pods) {
-        found.push(Mismatch { what: what.clone(), expected: format!("{wanted} pods"), came: got.pods.to_string() });
+        found.push(Mismatch {
+            what: what.clone(),
+            expected: format!("{wanted} pods"),
+            came: got.pods.to_string(),
+        });
     }
     for (zone, wanted) in &want.zones {
         for (resource, amount) in wanted {

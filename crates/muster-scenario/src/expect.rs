@@ -228,7 +228,10 @@ impl PodExpect {
                     items.iter().map(|z| z.as_u64().and_then(|z| u32::try_from(z).ok())).collect()
                 });
                 let Some(zones) = zones else {
-                    return problem(&fields.path("numaZones"), "write a list of zone numbers, such as [0, 1]");
+                    return problem(
+                        &fields.path("numaZones"),
+                        "write a list of zone numbers, such as [0, 1]",
+                    );
                 };
                 Some(zones)
             }
@@ -344,9 +347,14 @@ impl NodeExpect {
         };
         for (zone, value) in fields.entries("numaZonesAvailable")? {
             let path = join(&fields.path("numaZonesAvailable"), zone);
-            let Ok(zone) = zone.parse::<u32>() else { return problem(&path, "a zone is named by its number") };
+            let Ok(zone) = zone.parse::<u32>() else {
+                return problem(&path, "a zone is named by its number");
+            };
             let Value::Object(map) = value else {
-                return problem(&path, format!("this is {}; write resources, such as {{cpu: 4}}", kind(value)));
+                return problem(
+                    &path,
+                    format!("this is {}; write resources, such as {{cpu: 4}}", kind(value)),
+                );
             };
             let mut left = BTreeMap::new();
             for (resource, amount) in map {
@@ -364,11 +372,15 @@ pub fn amount_of(resource: &str, value: &Value, path: &str) -> Read<i64> {
     let text = match value {
         Value::String(text) => text.clone(),
         Value::Number(number) => number.to_string(),
-        other => return problem(path, format!("this is {}; write a quantity, such as 8 or 64Gi", kind(other))),
+        other => {
+            return problem(path, format!("this is {}; write a quantity, such as 8 or 64Gi", kind(other)));
+        }
     };
     let quantity: k8s_quantity::Quantity = match text.parse() {
         Ok(quantity) => quantity,
-        Err(_) => return problem(path, format!("{text:?} is no quantity; write one such as 8, 500m or 64Gi")),
+        Err(_) => {
+            return problem(path, format!("{text:?} is no quantity; write one such as 8, 500m or 64Gi"));
+        }
     };
     Ok(match crate::words::resource_named(resource) {
         Resource::Cpu | Resource::Gpu => quantity.milli_value(),

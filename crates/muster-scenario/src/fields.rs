@@ -147,7 +147,10 @@ impl<'a> Fields<'a> {
                 self.known.sort_unstable();
                 self.known.dedup();
                 let known = self.known.join(", ");
-                return problem(&self.path(key), format!("there is no such field; the fields here are {known}"));
+                return problem(
+                    &self.path(key),
+                    format!("there is no such field; the fields here are {known}"),
+                );
             }
         }
         Ok(())

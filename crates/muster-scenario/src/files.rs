@@ -46,7 +46,12 @@ fn walk(paths: &[PathBuf], endings: &[&str]) -> Result<Vec<Found>, FileError> {
     Ok(found)
 }
 
-fn walk_folder(folder: &Path, endings: &[&str], depth: usize, found: &mut Vec<Found>) -> Result<(), FileError> {
+fn walk_folder(
+    folder: &Path,
+    endings: &[&str],
+    depth: usize,
+    found: &mut Vec<Found>,
+) -> Result<(), FileError> {
     if depth > MOST_DEPTH {
         return Err(FileError::TooDeep { path: folder.display().to_string() });
     }

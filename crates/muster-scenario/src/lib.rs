@@ -33,8 +33,8 @@ pub use fields::Problem;
 pub use files::{FileError, object_files, read_text, scenario_files};
 pub use manifest::{flatten, manifests, objects_of};
 pub use play::{
-    CycleOutcome, Decided, GangOutcome, Moment, NodeOutcome, Outcome, Place, PlayError, PodOutcome, Setup, next_cluster, play,
-    play_with, setup,
+    CycleOutcome, Decided, GangOutcome, Moment, NodeOutcome, Outcome, Place, PlayError, PodOutcome, Setup,
+    next_cluster, play, play_with, setup,
 };
 pub use report::{Report, Verdict, Written};
 pub use suite::{FileCount, Options, Suite};

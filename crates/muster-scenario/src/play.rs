@@ -8,8 +8,9 @@ use crate::case::{Case, Evicted};
 use crate::expect::Phase;
 use muster_engine::Engine;
 use muster_model::{
-    Allocation, Claim, Cluster, Decisions, Device, DeviceName, DeviceReach, Diagnostic, Expr, GPU, Gang, Key, Name,
-    NodeTerm, Op, Placement, Pod, PodState, Policy, Refusal, Resource, Shape, ShareSize, Span, Time, ZoneUse,
+    Allocation, Claim, Cluster, Decisions, Device, DeviceName, DeviceReach, Diagnostic, Expr, GPU, Gang, Key,
+    Name, NodeTerm, Op, Placement, Pod, PodState, Policy, Refusal, Resource, Shape, ShareSize, Span, Time,
+    ZoneUse,
 };
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};

@@ -110,7 +110,12 @@ impl Report {
                 file.skipped
             );
             for case in self.cases.iter().filter(|c| c.file == file.file) {
-                let _ = write!(text, "    <testcase classname=\"{}\" name=\"{}\"", xml(&file.file), xml(&case.id));
+                let _ = write!(
+                    text,
+                    "    <testcase classname=\"{}\" name=\"{}\"",
+                    xml(&file.file),
+                    xml(&case.id)
+                );
                 match &case.verdict {
                     Verdict::Passed => text.push_str("/>\n"),
                     Verdict::Failed(why) => {
@@ -125,7 +130,8 @@ impl Report {
                         );
                     }
                     Verdict::Skipped(why) => {
-                        let _ = writeln!(text, ">\n      <skipped message=\"{}\"/>\n    </testcase>", xml(why));
+                        let _ =
+                            writeln!(text, ">\n      <skipped message=\"{}\"/>\n    </testcase>", xml(why));
                     }
                 }
             }

@@ -38,7 +38,10 @@ pub fn expand(cluster: &Value, now: Time) -> Read<Vec<Value>> {
         let mut own = Fields::of(topology, &path)?;
         let name = own.text("name")?.unwrap_or_else(|| "default".into());
         let Some(levels) = own.texts("levels")? else {
-            return problem(&own.path("levels"), "list the node labels from coarse to fine, such as [zone, rack]");
+            return problem(
+                &own.path("levels"),
+                "list the node labels from coarse to fine, such as [zone, rack]",
+            );
         };
         own.finish()?;
         let levels: Vec<Value> = levels.iter().map(|l| json!({"nodeLabel": l})).collect();
@@ -207,7 +210,10 @@ fn taint(text: &str, path: &str) -> Read<Value> {
         return problem(path, format!("{text:?} has no effect; write key=value:NoSchedule"));
     };
     if !["NoSchedule", "PreferNoSchedule", "NoExecute"].contains(&effect) {
-        return problem(path, format!("{effect:?} is no effect; write NoSchedule, PreferNoSchedule or NoExecute"));
+        return problem(
+            path,
+            format!("{effect:?} is no effect; write NoSchedule, PreferNoSchedule or NoExecute"),
+        );
     }
     let (key, value) = left.split_once('=').unwrap_or((left, ""));
     Ok(json!({"key": key, "value": value, "effect": effect}))
@@ -377,7 +383,12 @@ impl GangWriter<'_> {
             }
             let mut sub_groups = Vec::new();
             for (i, group) in groups.iter().enumerate() {
-                sub_groups.push(self.group(group, &join(&path, &format!("groups[{i}]")), &about, &mut pods)?);
+                sub_groups.push(self.group(
+                    group,
+                    &join(&path, &format!("groups[{i}]")),
+                    &about,
+                    &mut pods,
+                )?);
             }
             spec["subGroups"] = json!(sub_groups);
             if let Some(n) = min_groups {
@@ -407,7 +418,8 @@ impl GangWriter<'_> {
 
     /// The queue of a gang that names none: there must be no doubt which it is.
     fn only_queue(&self, path: &str) -> Read<String> {
-        let leaf = |q: &&QueueName| !self.queues.iter().any(|other| other.parent.as_deref() == Some(&*q.name));
+        let leaf =
+            |q: &&QueueName| !self.queues.iter().any(|other| other.parent.as_deref() == Some(&*q.name));
         let leaves: Vec<&str> = self.queues.iter().filter(leaf).map(|q| &*q.name).collect();
         match leaves.as_slice() {
             [only] => Ok(only.to_string()),

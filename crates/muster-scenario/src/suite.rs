@@ -89,7 +89,8 @@ impl Suite {
             };
             if scenario {
                 any = true;
-                let at = if documents.len() == 1 { file.clone() } else { format!("{file}, document {}", i + 1) };
+                let at =
+                    if documents.len() == 1 { file.clone() } else { format!("{file}, document {}", i + 1) };
                 self.add(path, &at, document, &stem);
             } else if document.get("kind").is_none() && (named || any) {
                 any = true;
@@ -98,7 +99,11 @@ impl Suite {
             }
         }
         if !any && named {
-            self.fail(path, file, "there is no scenario in this file; a scenario has `expect` or `cases`".into());
+            self.fail(
+                path,
+                file,
+                "there is no scenario in this file; a scenario has `expect` or `cases`".into(),
+            );
         }
     }
 
@@ -112,7 +117,8 @@ impl Suite {
                 }
             }
             Err(problem) => {
-                let id = document.get("id").and_then(Value::as_str).map_or_else(|| at.to_string(), str::to_string);
+                let id =
+                    document.get("id").and_then(Value::as_str).map_or_else(|| at.to_string(), str::to_string);
                 let why = if id == at { problem.to_string() } else { format!("{at}: {problem}") };
                 self.fail(path, id, why);
             }
@@ -138,7 +144,8 @@ impl Suite {
 
     /// Runs the cases. `progress` hears of every case before it runs: how many are done, how many there are, and its id.
     pub fn run(&self, options: &Options, progress: &mut dyn FnMut(usize, usize, &str)) -> Report {
-        let chosen: Vec<&Item> = self.items.iter().filter(|item| item.matches(options.filter.as_deref())).collect();
+        let chosen: Vec<&Item> =
+            self.items.iter().filter(|item| item.matches(options.filter.as_deref())).collect();
         let mut report = Report::default();
         for (i, item) in chosen.iter().enumerate() {
             progress(i, chosen.len(), &item.id);
@@ -173,19 +180,25 @@ impl Item {
             }
         };
         written.name.clone_from(&case.name);
-        match catch_unwind(AssertUnwindSafe(|| run_case(case, options))) {
-            Ok(Ran { verdict, explanation, actual }) => Written { verdict, explanation, actual, ..written },
-            Err(payload) => {
-                let said = payload
-                    .downcast_ref::<String>()
-                    .map(String::as_str)
-                    .or_else(|| payload.downcast_ref::<&str>().copied())
-                    .unwrap_or("no message");
-                written.verdict = Verdict::Failed(vec![format!("it panicked: {said}")]);
-                written
-            }
-        }
+        let Ran { verdict, explanation, actual } = guarded(|| run_case(case, options));
+        Written { verdict, explanation, actual, ..written }
     }
+}
+
+/// One case that panics is one case that failed.
+fn guarded(run: impl FnOnce() -> Ran) -> Ran {
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|payload| {
+        let said = payload
+            .downcast_ref::<String>()
+            .map(String::as_str)
+            .or_else(|| payload.downcast_ref::<&str>().copied())
+            .unwrap_or("no message");
+        Ran {
+            verdict: Verdict::Failed(vec![format!("it panicked: {said}")]),
+            explanation: Vec::new(),
+            actual: None,
+        }
+    })
 }
 
 struct Ran {
@@ -232,4 +245,15 @@ fn with_files(mut case: Case, folder: &Path) -> Result<Case, String> {
         }
     }
     Ok(case)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_a_failure_with_its_message() {
+        let verdict = guarded(|| panic!("node {} is on fire", 7)).verdict;
+        assert_eq!(verdict, Verdict::Failed(vec!["it panicked: node 7 is on fire".into()]));
+    }
 }

@@ -29,7 +29,7 @@ pub fn bytes(n: i128) -> String {
         let one = 1u128 << shift;
         if n >= one {
             let tenths = n.saturating_mul(10) / one;
-            return if tenths % 10 == 0 {
+            return if tenths.is_multiple_of(10) {
                 format!("{sign}{}{unit}", tenths / 10)
             } else {
                 format!("{sign}{}.{}{unit}", tenths / 10, tenths % 10)
@@ -127,7 +127,13 @@ pub fn reason(reason: &Reason) -> String {
         Reason::NotReady { group, have, need } => {
             format!(
                 "{} {} of the {need} pods{} that must start together",
-                if *have == 0 { "there are" } else if *have == 1 { "there is only" } else { "there are only" },
+                if *have == 0 {
+                    "there are"
+                } else if *have == 1 {
+                    "there is only"
+                } else {
+                    "there are only"
+                },
                 have,
                 of_group(group)
             )
@@ -238,7 +244,11 @@ fn node_reason(reason: &NodeReason, nodes: u32) -> String {
             format!("{} short of {}", verb("is", "are"), short_amount(resource, *missing))
         }
         NodeReason::TooBig { resource, missing } => {
-            format!("{} too small even when empty, by {}", verb("is", "are"), short_amount(resource, *missing))
+            format!(
+                "{} too small even when empty, by {}",
+                verb("is", "are"),
+                short_amount(resource, *missing)
+            )
         }
         NodeReason::GpuShare => format!("{} no GPU with such a share free", verb("has", "have")),
     }
@@ -455,4 +465,155 @@ pub fn minimum(gang: &Gang) -> u32 {
         }
     }
     least.first().map_or(0, |n| u32::try_from(*n).unwrap_or(u32::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use muster_model::{Group, Preemptibility, Span};
+
+    fn gpu(n: i128) -> String {
+        amount(&Resource::Gpu, n)
+    }
+
+    #[test]
+    fn amounts_have_units_that_people_use() {
+        assert_eq!(
+            [gpu(500), gpu(1000), gpu(8000), gpu(-1250)],
+            ["0.5 GPUs", "1 GPU", "8 GPUs", "-1.25 GPUs"]
+        );
+        assert_eq!(amount(&Resource::Cpu, 2500), "2.5 CPU");
+        assert_eq!(amount(&Resource::Memory, 64 << 30), "64Gi memory");
+        assert_eq!(amount(&Resource::Memory, (3 << 29) + 1), "1.5Gi memory");
+        assert_eq!(amount(&Resource::Memory, 1023), "1023 bytes memory");
+        assert_eq!(amount(&Resource::Memory, i128::MAX), format!("{} memory", bytes(i128::MAX)));
+        assert_eq!(amount(&Resource::Other("example.com/nic".into()), 2), "2 example.com/nic");
+        assert_eq!(amount_json(&Resource::Gpu, 8000), json!(8));
+        assert_eq!(amount_json(&Resource::Gpu, 250), json!(0.25));
+        assert_eq!(amount_json(&Resource::Memory, 1 << 30), json!(1_073_741_824));
+    }
+
+    #[track_caller]
+    fn check(value: Reason, says: &str) {
+        assert_eq!(reason(&value), says);
+        assert_eq!(reason_json(&value)["message"], says, "the JSON says the same");
+    }
+
+    #[test]
+    fn reasons_are_sentences_with_numbers() {
+        let queue = || Name::from("research");
+        check(
+            Reason::OverLimit {
+                queue: queue(),
+                resource: Resource::Gpu,
+                used: 6000,
+                asked: 4000,
+                limit: 8000,
+            },
+            "queue research would exceed its limit of 8 GPUs: 6 in use, 4 asked for",
+        );
+        check(
+            Reason::OverQuota {
+                queue: queue(),
+                resource: Resource::Memory,
+                used: 1 << 30,
+                asked: 3 << 30,
+                quota: 2 << 30,
+            },
+            "it cannot be preempted, and such work must stay within the quota of queue research, 2Gi memory: 1Gi in use, 3Gi asked for",
+        );
+        check(
+            Reason::NotReady { group: "default".into(), have: 1, need: 3 },
+            "there is only 1 of the 3 pods that must start together",
+        );
+        check(
+            Reason::NotReady { group: "workers".into(), have: 0, need: 3 },
+            "there are 0 of the 3 pods of group workers that must start together",
+        );
+        let tally = vec![
+            Tally { reason: NodeReason::NotUsable, nodes: 1, example: None },
+            Tally {
+                reason: NodeReason::Short { resource: Resource::Gpu, missing: 1000 },
+                nodes: 3,
+                example: Some("a".into()),
+            },
+        ];
+        check(
+            Reason::NoNode { group: "default".into(), placed: 2, need: 4, tally: tally.clone() },
+            "2 of 4 pods found a place, the next fits no node: 1 node is not ready or cordoned, 3 nodes are short of 1 GPU (least on a)",
+        );
+        check(
+            Reason::NoNode { group: "default".into(), placed: 0, need: 1, tally: Vec::new() },
+            "the pod fits no node",
+        );
+        check(
+            Reason::NoDomain {
+                group: "default".into(),
+                topology: "hall".into(),
+                level: "rack".into(),
+                domains: 2,
+                best: Some("r1".into()),
+                best_fits: 2,
+                need: 3,
+            },
+            "none of the 2 domains of level rack (topology hall) can take all pods; the best, r1, has room for 2 of 3 pods",
+        );
+        check(
+            Reason::PreemptionDelay { until: Time(1_767_268_800_000) },
+            "it may not displace others before 2026-01-01T12:00:00Z",
+        );
+        check(
+            Reason::NoVictims { action: Action::Reclaim, candidates: 0, tried: 0 },
+            "taking back from other queues: nobody may be displaced for it",
+        );
+        check(Reason::Pipelined { pods: 1 }, "1 pod waits for a place that is being freed");
+        check(
+            Reason::Missing { what: "ConfigMap x".into() },
+            "its pods refer to ConfigMap x, which does not exist",
+        );
+    }
+
+    #[test]
+    fn remedies_say_what_to_do() {
+        let by_gpu = Remedy::RaiseLimit { queue: "q".into(), resource: Resource::Gpu, by: 2000 };
+        assert_eq!(remedy(&by_gpu), "raise the limit of queue q by 2 GPUs");
+        assert_eq!(
+            remedy_json(&by_gpu),
+            json!({
+                "remedy": "RaiseLimit", "queue": "q", "resource": "gpu", "by": 2,
+                "message": "raise the limit of queue q by 2 GPUs",
+            })
+        );
+        assert_eq!(
+            remedy(&Remedy::Evict { gangs: vec![Key::new("a", "b"), Key::new("c", "d")] }),
+            "end a/b, c/d"
+        );
+        assert_eq!(remedy(&Remedy::MorePods { group: "w".into(), by: 1 }), "create 1 more pod of group w");
+    }
+
+    #[test]
+    fn the_minimum_of_a_tree_is_that_of_its_smallest_children() {
+        let group = |parent, min| Group { name: "g".into(), parent, min, topology: None };
+        let gang = |groups| Gang {
+            key: Key::new("a", "b"),
+            uid: "u".into(),
+            queue: "q".into(),
+            priority: 0,
+            preemptibility: Preemptibility::Preemptible,
+            created: Time(0),
+            groups,
+            last_start: None,
+            last_eviction: None,
+            stale_since: None,
+            preemption_delay: Span::ZERO,
+            staleness_grace: None,
+            declared_end: None,
+        };
+        assert_eq!(minimum(&gang(vec![group(None, Min::Pods(4))])), 4);
+        let children = |n| {
+            vec![group(None, Min::Children(n)), group(Some(0), Min::Pods(3)), group(Some(0), Min::Pods(2))]
+        };
+        assert_eq!(minimum(&gang(children(None))), 5);
+        assert_eq!(minimum(&gang(children(Some(1)))), 2);
+    }
 }

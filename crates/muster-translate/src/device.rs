@@ -342,20 +342,7 @@ pub(crate) fn claim(object: &Object<'_>, queue_label: &str) -> ClaimFacts {
         }
     }
     let status = object.get("status");
-    let given = status.get("allocation");
-    let allocation = given.exists().then(|| {
-        let results = given.get("devices").get("results").list();
-        let devices = results
-            .map(|at| {
-                let text = |field: &str| Name::from(at.get(field).str().unwrap_or(""));
-                (
-                    text("request"),
-                    DeviceName { driver: text("driver"), pool: text("pool"), device: text("device") },
-                )
-            })
-            .collect();
-        Allocation { devices, nodes: select::node_terms(given.get("nodeSelector")) }
-    });
+    let allocation = allocation(status.get("allocation"));
     let mut reserved_for: Vec<Name> =
         status.get("reservedFor").list().filter_map(|at| at.get("uid").name()).collect();
     reserved_for.sort();
@@ -376,6 +363,24 @@ pub(crate) fn claim(object: &Object<'_>, queue_label: &str) -> ClaimFacts {
         },
         wants,
     }
+}
+
+/// Which devices were given, and where they can be used.
+pub(crate) fn allocation(at: At<'_>) -> Option<Allocation> {
+    if !at.exists() {
+        return None;
+    }
+    let results = at.get("devices").get("results").list();
+    let devices = results
+        .map(|at| {
+            let text = |field: &str| Name::from(at.get(field).str().unwrap_or(""));
+            (
+                text("request"),
+                DeviceName { driver: text("driver"), pool: text("pool"), device: text("device") },
+            )
+        })
+        .collect();
+    Some(Allocation { devices, nodes: select::node_terms(at.get("nodeSelector")) })
 }
 
 fn alternative(at: At<'_>, name: &str, defect: &mut Option<Name>) -> (DeviceAlternative, Want) {
@@ -425,6 +430,8 @@ pub(crate) struct Inventory {
     /// The devices of the newest generation of each pool.
     present: BTreeMap<PoolKey, BTreeMap<DeviceName, DeviceFacts>>,
     answers: BTreeMap<Query, Answer>,
+    /// Answers were thrown away that claims still hold.
+    forgot: bool,
 }
 
 #[derive(Debug, Default)]
@@ -469,7 +476,10 @@ impl Inventory {
     /// Works out what has changed: the devices to look at again, and whether any question has another answer.
     pub(crate) fn refresh(&mut self) -> (BTreeSet<DeviceName>, bool) {
         let mut touched = BTreeSet::new();
-        let mut answered_anew = false;
+        if self.stale.is_empty() {
+            return (touched, false);
+        }
+        let mut answered_anew = std::mem::take(&mut self.forgot);
         let selectors = Selectors::of(self.answers.keys());
         for pool in std::mem::take(&mut self.stale) {
             let before = self.present.remove(&pool).unwrap_or_default();
@@ -584,6 +594,7 @@ impl Inventory {
     pub(crate) fn tidy(&mut self, n_claims: usize) {
         if self.answers.len() > 64 + 4 * n_claims {
             self.answers.clear();
+            self.forgot = true;
         }
     }
 }

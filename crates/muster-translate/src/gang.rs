@@ -12,10 +12,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The only leaf of a gang without inner groups.
 pub(crate) const DEFAULT_GROUP: &str = "default";
-/// From this priority on, work cannot be preempted unless it says otherwise.
-const NON_PREEMPTIBLE_FROM: i32 = 100;
-/// Where no class is named or the named one is missing, and no class is the global default.
-const DEFAULT_PRIORITY: i32 = 50;
 /// Deeper trees mean nothing, and readers of the tree may recurse.
 const MOST_LEVELS: u32 = 32;
 
@@ -63,14 +59,16 @@ impl GangFacts {
         &self,
         classes: &BTreeMap<Name, PriorityClass>,
         topologies: &BTreeMap<Name, Topology>,
+        settings: &Settings,
     ) -> Gang {
         let mut gang = self.gang.clone();
-        gang.priority = priority(self.class.as_ref(), classes);
-        gang.preemptibility = self.preemptibility.unwrap_or(if gang.priority < NON_PREEMPTIBLE_FROM {
-            Preemptibility::Preemptible
-        } else {
-            Preemptibility::NonPreemptible
-        });
+        gang.priority = priority(self.class.as_ref(), classes).unwrap_or(settings.default_priority);
+        gang.preemptibility =
+            self.preemptibility.unwrap_or(if gang.priority < settings.non_preemptible_from {
+                Preemptibility::Preemptible
+            } else {
+                Preemptibility::NonPreemptible
+            });
         for rule in gang.groups.iter_mut().filter_map(|group| group.topology.as_mut()) {
             let levels = topologies.get(&rule.topology).map_or(&[][..], |topology| &topology.levels);
             let resolve = |level: &mut Name| {
@@ -354,17 +352,12 @@ pub(crate) fn priority_class(object: &Object<'_>) -> PriorityClass {
     }
 }
 
-fn priority(class: Option<&Name>, classes: &BTreeMap<Name, PriorityClass>) -> i32 {
+fn priority(class: Option<&Name>, classes: &BTreeMap<Name, PriorityClass>) -> Option<i32> {
     if let Some(class) = class.and_then(|name| classes.get(name)) {
-        return class.value;
+        return Some(class.value);
     }
     // Where several claim to be the default, Kubernetes takes the lowest.
-    classes
-        .values()
-        .filter(|class| class.global_default)
-        .map(|class| class.value)
-        .min()
-        .unwrap_or(DEFAULT_PRIORITY)
+    classes.values().filter(|class| class.global_default).map(|class| class.value).min()
 }
 
 pub(crate) fn topology(object: &Object<'_>) -> Topology {
@@ -481,7 +474,7 @@ mod tests {
                 ((*n).into(), PriorityClass { value: *value, global_default: *global_default })
             })
             .collect();
-        let gang = facts.resolve(&classes, &BTreeMap::new());
+        let gang = facts.resolve(&classes, &BTreeMap::new(), &Settings::default());
         assert_eq!(gang.priority, priority);
         assert_eq!(gang.preemptibility == Preemptibility::Preemptible, preemptible);
     }
@@ -517,7 +510,10 @@ mod tests {
         };
         let levels = vec![Level { label: "x.y/rack".into(), alias: Some("rack".into()) }];
         let topologies = [("t".into(), Topology { name: "t".into(), levels })].into();
-        let rule = facts.resolve(&BTreeMap::new(), &topologies).groups[0].topology.clone().unwrap();
+        let rule = facts.resolve(&BTreeMap::new(), &topologies, &Settings::default()).groups[0]
+            .topology
+            .clone()
+            .unwrap();
         assert_eq!(rule.required.as_deref(), Some("x.y/rack"));
         assert_eq!(rule.preferred.as_deref(), Some("kubernetes.io/hostname"));
     }

@@ -22,7 +22,7 @@ pub fn policy(config: &Value) -> (Policy, Vec<Diagnostic>) {
         if config.get("tiers").is_some() { configuration(object.root()) } else { scenario(object.root()) };
     let mut diagnostics = object.into_diagnostics();
     for diagnostic in &mut diagnostics {
-        diagnostic.object = diagnostic.object.trim_end().to_owned();
+        diagnostic.object = "scheduler configuration".to_owned();
     }
     (policy, diagnostics)
 }

@@ -145,4 +145,15 @@ mod tests {
         assert_eq!(nodes.len(), 1);
         assert_eq!(problems.len(), 2, "{problems:?}");
     }
+
+    #[test]
+    fn hostile_documents_are_refused() {
+        let bomb: String = (0..40).map(|i| format!("a{i}: &a{i} [*a{0}, *a{0}]\n", i - 1)).collect();
+        let bomb = format!("a-1: &a-1 [x]\n{bomb}");
+        for text in ["[".repeat(100_000), "{a: ".repeat(100_000), "- ".repeat(50_000), bomb] {
+            let (nodes, problems) = of_config_map(&json!({"data": {"t": text}}));
+            assert!(nodes.is_empty());
+            assert_eq!(problems.len(), 1);
+        }
+    }
 }

@@ -97,6 +97,11 @@ pub(crate) enum Phase {
 }
 
 impl PodFacts {
+    /// It has run, and will not run again.
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(self.phase, Phase::Succeeded | Phase::Failed)
+    }
+
     /// Where it is in its life, given whether a bind request speaks for it.
     pub(crate) fn state(&self, requested: bool, settings: &Settings) -> PodState {
         match (self.phase, self.deleted) {

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 
 /// Quotas are only compared and summed in wide integers, and people write large ones for "plenty".
 const LARGEST: i64 = 1 << 62;
+const NANO: i128 = 1_000_000_000;
 /// What KAI uses for a queue that names no priority.
 const DEFAULT_PRIORITY: i32 = 100;
 
@@ -23,7 +24,7 @@ pub(crate) fn queue(object: &Object<'_>) -> Queue {
         );
     }
     let shares =
-        [(Resource::Gpu, "gpu", 1000.0), (Resource::Cpu, "cpu", 1.0), (Resource::Memory, "memory", 1e6)]
+        [(Resource::Gpu, "gpu", 1000), (Resource::Cpu, "cpu", 1), (Resource::Memory, "memory", 1_000_000)]
             .into_iter()
             .map(|(resource, field, unit)| (resource, share(resources.get(field), unit)))
             .collect();
@@ -41,7 +42,7 @@ pub(crate) fn queue(object: &Object<'_>) -> Queue {
     }
 }
 
-fn share(at: At<'_>, unit: f64) -> Share {
+fn share(at: At<'_>, unit: i128) -> Share {
     Share {
         quota: bound(at.get("quota"), unit),
         limit: bound(at.get("limit"), unit),
@@ -50,35 +51,40 @@ fn share(at: At<'_>, unit: f64) -> Share {
     }
 }
 
-fn bound(at: At<'_>, unit: f64) -> Bound {
-    let Some(number) = at.float() else { return Bound::At(0) };
-    if number < 0.0 {
-        if number != -1.0 {
+fn bound(at: At<'_>, unit: i128) -> Bound {
+    let Some(nano) = at.nano() else { return Bound::At(0) };
+    if nano < 0 {
+        if nano != -NANO {
             at.report("is negative and counts as unlimited; write -1 for unlimited, or 0 or more");
         }
         return Bound::Unlimited;
     }
-    let amount = (number * unit).round();
-    if amount > LARGEST as f64 {
-        at.report("is more than 2^62 units and counts as unlimited; write -1 for unlimited");
-        return Bound::Unlimited;
-    }
-    Bound::At(amount as i64)
+    scaled(nano, unit).map_or_else(
+        || {
+            at.report("is more than 2^62 units and counts as unlimited; write -1 for unlimited");
+            Bound::Unlimited
+        },
+        Bound::At,
+    )
 }
 
 /// In thousandths.
 fn weight(at: At<'_>) -> i64 {
-    let Some(number) = at.float() else { return 0 };
-    if number < 0.0 {
+    let Some(nano) = at.nano() else { return 0 };
+    if nano < 0 {
         at.report("is negative and counts as 0; write 0 or more");
         return 0;
     }
-    let amount = (number * 1000.0).round();
-    if amount > MOST as f64 {
+    scaled(nano, 1000).filter(|weight| *weight <= MOST).unwrap_or_else(|| {
         at.report("is too large for a weight; 2^53 thousandths are used");
-        return MOST;
-    }
-    amount as i64
+        MOST
+    })
+}
+
+/// So many units, to the nearest; `None` beyond all bounds.
+fn scaled(nano: i128, unit: i128) -> Option<i64> {
+    let amount = (nano.saturating_mul(unit).saturating_add(NANO / 2)) / NANO;
+    i64::try_from(amount).ok().filter(|amount| *amount <= LARGEST)
 }
 
 fn clamp(number: i64) -> i32 {

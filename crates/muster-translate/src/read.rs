@@ -147,18 +147,18 @@ impl<'a> At<'a> {
     }
 
     pub(crate) fn int(self) -> Option<i64> {
-        let number = match self.raw()? {
+        let whole = match self.raw()? {
             Value::Number(number) => number.as_i64().or_else(|| {
-                let float = number.as_f64()?;
-                // Exact up to 2^53; what is larger holds at the ends of the range.
-                (float.fract() == 0.0).then_some(float as i64)
+                let exact = decimal(number)?;
+                // `3.0` is whole, and what is too large holds at the ends of the range.
+                (exact.nano() % 1_000_000_000 == 0).then(|| exact.value())
             }),
             _ => None,
         };
-        if number.is_none() {
+        if whole.is_none() {
             self.report("must be a whole number; it is ignored");
         }
-        number
+        whole
     }
 
     /// A count that cannot be negative; what is too large for a counter holds at its end.
@@ -177,14 +177,16 @@ impl<'a> At<'a> {
         }
     }
 
-    pub(crate) fn float(self) -> Option<f64> {
-        match self.raw()? {
-            Value::Number(number) => number.as_f64(),
-            _ => {
-                self.report("must be a number; it is ignored");
-                None
-            }
+    /// A number that may have a fraction, in billionths.
+    pub(crate) fn nano(self) -> Option<i128> {
+        let nano = match self.raw()? {
+            Value::Number(number) => decimal(number).map(Quantity::nano),
+            _ => None,
+        };
+        if nano.is_none() {
+            self.report("must be a number; it is ignored");
         }
+        nano
     }
 
     pub(crate) fn list(self) -> impl Iterator<Item = At<'a>> {
@@ -272,6 +274,11 @@ impl<'a> At<'a> {
     }
 }
 
+/// The number as it was written, without going through floats.
+fn decimal(number: &serde_json::Number) -> Option<Quantity> {
+    number.to_string().parse().ok()
+}
+
 /// Text of the input in quotes, not longer than a line.
 pub(crate) fn quote(text: &str) -> String {
     match text.char_indices().nth(MOST_QUOTED) {
@@ -284,7 +291,10 @@ pub(crate) fn quote(text: &str) -> String {
 pub(crate) fn title(kind: &str, root: &Value) -> String {
     let field =
         |name: &str| root.get("metadata").and_then(|m| m.get(name)).and_then(Value::as_str).unwrap_or("");
-    let name = field("name");
+    let name = match field("name") {
+        "" => "without a name",
+        name => name,
+    };
     match field("namespace") {
         "" => format!("{kind} {name}"),
         namespace => format!("{kind} {namespace}/{name}"),

@@ -15,6 +15,10 @@ pub struct Settings {
     pub queue_label: Name,
     /// The queue of pods that name none.
     pub default_queue: Name,
+    /// Of gangs that name no priority class or a missing one, where no class is the global default.
+    pub default_priority: i32,
+    /// From this priority on, work cannot be preempted unless it says otherwise.
+    pub non_preemptible_from: i32,
     /// A pod that was told to terminate longer ago than this may never go.
     pub stuck_after: Span,
 }
@@ -29,6 +33,8 @@ impl Default for Settings {
             node_pool_label: "kai.scheduler/node-pool".into(),
             queue_label: "kai.scheduler/queue".into(),
             default_queue: "default-queue".into(),
+            default_priority: 50,
+            non_preemptible_from: 100,
             stuck_after: Span::seconds(120),
         }
     }

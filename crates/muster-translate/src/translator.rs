@@ -15,8 +15,8 @@ use crate::read::{Object, title};
 use crate::volume::{self, Storage};
 use crate::{Settings, links, queue};
 use muster_model::{
-    Change, Claim, ClaimUse, Device, DeviceName, Diagnostic, Gang, Key, Labels, Links, Name, Node, Pod,
-    Queue, Shape, Time, Topology,
+    Allocation, Change, Claim, ClaimUse, Device, DeviceName, Diagnostic, Gang, Key, Labels, Links, Name,
+    Node, Pod, Queue, Shape, Time, Topology,
 };
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -52,8 +52,7 @@ pub struct Translator {
 
     // Which pods look at which kind of other objects.
     using: BTreeMap<Need, BTreeSet<Key>>,
-    members: BTreeMap<Key, BTreeSet<Key>>,
-    claimants: BTreeMap<Key, BTreeSet<Key>>,
+    users: BTreeMap<Ref, BTreeSet<Key>>,
 
     // What has to be made anew.
     stale: Stale,
@@ -61,10 +60,28 @@ pub struct Translator {
     made: Made,
 }
 
-/// Kinds of objects that pods depend on, beyond those with their own name.
+/// An object that a pod names.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Ref {
+    PodGroup(Key),
+    VolumeClaim(Key),
+    ResourceClaim(Key),
+    ConfigMap(Key),
+}
+
+impl Ref {
+    fn resource_claim(self) -> Option<Key> {
+        match self {
+            Self::ResourceClaim(key) => Some(key),
+            _ => None,
+        }
+    }
+}
+
+/// What pods depend on without naming it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Need {
-    Volumes,
+    /// Whether ConfigMaps are known at all.
     ConfigMaps,
     Namespaces,
     /// Zones and existence of nodes; pods with a BindRequest look at them too.
@@ -73,6 +90,7 @@ enum Need {
     Clock,
 }
 
+/// What has to be made anew. Whatever concerns many is only marked, and spread once when all is in.
 #[derive(Debug, Default)]
 struct Stale {
     nodes: BTreeSet<Name>,
@@ -81,6 +99,12 @@ struct Stale {
     queues: BTreeSet<Name>,
     topologies: BTreeSet<Name>,
     claims: BTreeSet<Key>,
+    volumes: BTreeSet<Name>,
+    storage_classes: bool,
+    priority_classes: bool,
+    all_nodes: bool,
+    all_claims: bool,
+    needs: BTreeSet<Need>,
 }
 
 #[derive(Debug, Default)]
@@ -129,6 +153,8 @@ impl BindRequests {
 #[derive(Clone, Debug, PartialEq)]
 struct BindRequest {
     node: Name,
+    /// Devices that were promised, by the pod's names for its claims.
+    claims: BTreeMap<Name, Allocation>,
     gpu_groups: Vec<Name>,
     zones: Option<ZoneRecord>,
 }
@@ -146,7 +172,7 @@ impl Translator {
     pub fn set_now(&mut self, now: Time) {
         if self.settings.now != now {
             self.settings.now = now;
-            self.touch(Need::Clock);
+            self.stale.needs.insert(Need::Clock);
         }
     }
 
@@ -200,7 +226,7 @@ impl Translator {
             Kind::Node if in_pool => {
                 let facts = node::node(object);
                 if self.nodes.insert(name.clone(), facts).is_none() {
-                    self.touch(Need::Nodes);
+                    self.stale.needs.insert(Need::Nodes);
                 }
                 self.stale.nodes.insert(name);
             }
@@ -226,13 +252,12 @@ impl Translator {
                 if self.topologies.get(&name) != Some(&topology) {
                     self.topologies.insert(name.clone(), topology);
                     self.stale.topologies.insert(name);
-                    self.touch_gangs(GangFacts::has_topology);
                 }
             }
             Kind::PriorityClass => {
                 let class = gang::priority_class(object);
                 if self.priority_classes.insert(name, class) != Some(class) {
-                    self.touch_gangs(|_| true);
+                    self.stale.priority_classes = true;
                 }
             }
             Kind::BindRequest => {
@@ -247,16 +272,17 @@ impl Translator {
                 }
             }
             Kind::PersistentVolumeClaim => {
-                self.storage.claims.insert(object.key(), volume::claim(object));
-                self.touch(Need::Volumes);
+                let key = object.key();
+                self.storage.claims.insert(key.clone(), volume::claim(object));
+                self.touch(&Ref::VolumeClaim(key));
             }
             Kind::PersistentVolume => {
-                self.storage.volumes.insert(name, volume::volume(object));
-                self.touch(Need::Volumes);
+                self.storage.put_volume(name.clone(), volume::volume(object));
+                self.stale.volumes.insert(name);
             }
             Kind::StorageClass => {
                 self.storage.classes.insert(name, volume::class(object));
-                self.touch(Need::Volumes);
+                self.stale.storage_classes = true;
             }
             Kind::CsiNode => {
                 self.attach_limits.insert(name.clone(), node::attach_limits(object));
@@ -265,11 +291,11 @@ impl Translator {
             Kind::NodeResourceTopology => {
                 self.zones.insert(name.clone(), numa::zones(object));
                 self.stale.nodes.insert(name);
-                self.touch(Need::Nodes);
+                self.stale.needs.insert(Need::Nodes);
             }
             Kind::Namespace => {
                 self.namespaces.insert(name, object.get("metadata").get("labels").labels());
-                self.touch(Need::Namespaces);
+                self.stale.needs.insert(Need::Namespaces);
             }
             Kind::ConfigMap => {
                 let key = object.key();
@@ -279,10 +305,10 @@ impl Translator {
                         object.report(&field, problem);
                     }
                     self.links.insert(key.clone(), links);
-                    self.stale.nodes.extend(self.nodes.keys().cloned());
+                    self.stale.all_nodes = true;
                 }
-                if self.config_maps.insert(key) {
-                    self.touch(Need::ConfigMaps);
+                if self.config_maps.insert(key.clone()) {
+                    self.touch_config_map(key);
                 }
             }
             Kind::ResourceSlice => {
@@ -293,13 +319,14 @@ impl Translator {
                 let class = device::class(object);
                 if self.device_classes.get(&name) != Some(&class) {
                     self.device_classes.insert(name, class);
-                    self.stale.claims.extend(self.claims.keys().cloned());
+                    self.stale.all_claims = true;
                 }
             }
             Kind::ResourceClaim => {
                 let key = object.key();
                 self.claims.insert(key.clone(), device::claim(object, &self.settings.queue_label));
-                self.touch_claim(key);
+                self.touch(&Ref::ResourceClaim(key.clone()));
+                self.stale.claims.insert(key);
             }
         }
     }
@@ -309,7 +336,7 @@ impl Translator {
         match kind {
             Kind::Node => {
                 if self.nodes.remove(name).is_some() {
-                    self.touch(Need::Nodes);
+                    self.stale.needs.insert(Need::Nodes);
                 }
                 self.stale.nodes.insert(name.into());
             }
@@ -326,27 +353,27 @@ impl Translator {
             Kind::Topology => {
                 self.topologies.remove(name);
                 self.stale.topologies.insert(name.into());
-                self.touch_gangs(GangFacts::has_topology);
             }
             Kind::PriorityClass => {
                 self.priority_classes.remove(name);
-                self.touch_gangs(|_| true);
+                self.stale.priority_classes = true;
             }
             Kind::BindRequest => {
                 let pod = self.bind_requests.remove(&object.key());
                 self.stale.pods.extend(pod);
             }
             Kind::PersistentVolumeClaim => {
-                self.storage.claims.remove(&object.key());
-                self.touch(Need::Volumes);
+                let key = object.key();
+                self.storage.claims.remove(&key);
+                self.touch(&Ref::VolumeClaim(key));
             }
             Kind::PersistentVolume => {
-                self.storage.volumes.remove(name);
-                self.touch(Need::Volumes);
+                self.storage.remove_volume(name);
+                self.stale.volumes.insert(name.into());
             }
             Kind::StorageClass => {
                 self.storage.classes.remove(name);
-                self.touch(Need::Volumes);
+                self.stale.storage_classes = true;
             }
             Kind::CsiNode => {
                 self.attach_limits.remove(name);
@@ -355,19 +382,19 @@ impl Translator {
             Kind::NodeResourceTopology => {
                 self.zones.remove(name);
                 self.stale.nodes.insert(name.into());
-                self.touch(Need::Nodes);
+                self.stale.needs.insert(Need::Nodes);
             }
             Kind::Namespace => {
                 self.namespaces.remove(name);
-                self.touch(Need::Namespaces);
+                self.stale.needs.insert(Need::Namespaces);
             }
             Kind::ConfigMap => {
                 let key = object.key();
                 if self.links.remove(&key).is_some() {
-                    self.stale.nodes.extend(self.nodes.keys().cloned());
+                    self.stale.all_nodes = true;
                 }
                 if self.config_maps.remove(&key) {
-                    self.touch(Need::ConfigMaps);
+                    self.touch_config_map(key);
                 }
             }
             Kind::ResourceSlice => {
@@ -376,33 +403,26 @@ impl Translator {
             }
             Kind::DeviceClass => {
                 self.device_classes.remove(name);
-                self.stale.claims.extend(self.claims.keys().cloned());
+                self.stale.all_claims = true;
             }
             Kind::ResourceClaim => {
                 let key = object.key();
                 self.claims.remove(&key);
-                self.touch_claim(key);
+                self.touch(&Ref::ResourceClaim(key.clone()));
+                self.stale.claims.insert(key);
             }
         }
     }
 
     fn keep_pod(&mut self, facts: PodFacts) {
-        let key = facts.key.clone();
         for need in needs(&facts) {
-            self.using.entry(need).or_default().insert(key.clone());
+            self.using.entry(need).or_default().insert(facts.key.clone());
         }
-        if let Some(group) = &facts.group {
-            self.members.entry(group.clone()).or_default().insert(key.clone());
+        for object in refs(&facts) {
+            self.users.entry(object).or_default().insert(facts.key.clone());
         }
-        for claim in claims_of(&facts) {
-            self.claimants.entry(claim).or_default().insert(key.clone());
-        }
-        self.stale.pods.insert(key.clone());
-        if facts.alone.is_some() {
-            self.stale.gangs.insert(key.clone());
-            self.stale.gangs.insert(aside(&key));
-        }
-        self.pods.insert(key, facts);
+        self.touch_pod(&facts);
+        self.pods.insert(facts.key.clone(), facts);
     }
 
     fn drop_pod(&mut self, key: &Key) {
@@ -410,68 +430,86 @@ impl Translator {
         for users in self.using.values_mut() {
             users.remove(key);
         }
-        if let Some(group) = &facts.group
-            && let Some(members) = self.members.get_mut(group)
-        {
-            members.remove(key);
-            if members.is_empty() {
-                self.members.remove(group);
-            }
-        }
-        for claim in claims_of(&facts) {
-            if let Some(claimants) = self.claimants.get_mut(&claim) {
-                claimants.remove(key);
-                if claimants.is_empty() {
-                    self.claimants.remove(&claim);
+        for object in refs(&facts) {
+            if let Some(users) = self.users.get_mut(&object) {
+                users.remove(key);
+                if users.is_empty() {
+                    self.users.remove(&object);
                 }
             }
         }
-        self.stale.pods.insert(key.clone());
+        self.touch_pod(&facts);
+    }
+
+    fn touch_pod(&mut self, facts: &PodFacts) {
+        self.stale.claims.extend(refs(facts).into_iter().filter_map(Ref::resource_claim));
+        self.stale.pods.insert(facts.key.clone());
         if facts.alone.is_some() {
-            self.stale.gangs.insert(key.clone());
-            self.stale.gangs.insert(aside(key));
+            self.stale.gangs.insert(facts.key.clone());
+            self.stale.gangs.insert(aside(&facts.key));
         }
     }
 
-    fn touch_claim(&mut self, key: Key) {
-        if let Some(claimants) = self.claimants.get(&key) {
-            self.stale.pods.extend(claimants.iter().cloned());
-        }
-        self.stale.claims.insert(key);
-    }
-
-    fn touch(&mut self, need: Need) {
-        if let Some(users) = self.using.get(&need) {
+    /// An object that pods name came, went or changed.
+    fn touch(&mut self, object: &Ref) {
+        if let Some(users) = self.users.get(object) {
             self.stale.pods.extend(users.iter().cloned());
         }
-        if need == Need::Nodes {
-            self.stale.pods.extend(self.bind_requests.of_pods.keys().cloned());
+    }
+
+    /// The first and the last ConfigMap say whether ConfigMaps are known at all.
+    fn touch_config_map(&mut self, key: Key) {
+        self.touch(&Ref::ConfigMap(key));
+        if self.config_maps.len() <= 1 {
+            self.stale.needs.insert(Need::ConfigMaps);
         }
     }
 
     /// A PodGroup came, went or changed: so did its gang, and that of a pod of the same name, and what its pods belong to.
     fn touch_group(&mut self, key: Key) {
-        if let Some(members) = self.members.get(&key) {
-            self.stale.pods.extend(members.iter().cloned());
-        }
+        self.touch(&Ref::PodGroup(key.clone()));
         self.stale.pods.insert(key.clone());
         self.stale.gangs.insert(aside(&key));
         self.stale.gangs.insert(key);
     }
 
-    fn touch_gangs(&mut self, which: impl Fn(&GangFacts) -> bool) {
-        for (key, group) in &self.pod_groups {
-            if let PodGroup::Gang(facts) = group
-                && which(facts)
-            {
-                self.stale.gangs.insert(key.clone());
+    /// Spreads what concerns many.
+    fn spread(&self, stale: &mut Stale) {
+        for need in &stale.needs {
+            stale.pods.extend(self.using.get(need).into_iter().flatten().cloned());
+            if *need == Need::Nodes {
+                stale.pods.extend(self.bind_requests.of_pods.keys().cloned());
             }
         }
-        for (key, pod) in &self.pods {
-            if pod.alone.as_ref().is_some_and(|facts| which(facts)) {
-                self.stale.gangs.insert(key.clone());
-                self.stale.gangs.insert(aside(key));
+        if stale.storage_classes || !stale.volumes.is_empty() {
+            for claim in self.storage.lookers(&stale.volumes) {
+                let users = self.users.get(&Ref::VolumeClaim(claim.clone()));
+                stale.pods.extend(users.into_iter().flatten().cloned());
             }
+        }
+        if stale.priority_classes || !stale.topologies.is_empty() {
+            let concerns = |facts: &GangFacts| stale.priority_classes || facts.has_topology();
+            for (key, group) in &self.pod_groups {
+                if matches!(group, PodGroup::Gang(facts) if concerns(facts)) {
+                    stale.gangs.insert(key.clone());
+                }
+            }
+            for (key, pod) in &self.pods {
+                if pod.alone.as_ref().is_some_and(|facts| concerns(facts)) {
+                    stale.gangs.insert(key.clone());
+                    stale.gangs.insert(aside(key));
+                }
+            }
+        }
+        // Devices may have been promised to a pod before its claim says so.
+        for refs in stale.pods.iter().filter_map(|key| self.pods.get(key)).map(refs) {
+            stale.claims.extend(refs.into_iter().filter_map(Ref::resource_claim));
+        }
+        if stale.all_nodes {
+            stale.nodes.extend(self.nodes.keys().cloned());
+        }
+        if stale.all_claims {
+            stale.claims.extend(self.claims.keys().cloned());
         }
     }
 
@@ -479,6 +517,7 @@ impl Translator {
     pub fn drain(&mut self) -> (Vec<Change>, Vec<Diagnostic>) {
         let mut changes = Vec::new();
         let mut stale = std::mem::take(&mut self.stale);
+        self.spread(&mut stale);
         for name in stale.queues {
             let queue = self.queues.get(&name).cloned();
             update(&mut self.made.queues, name, queue, Change::PutQueue, Change::DropQueue, &mut changes);
@@ -516,22 +555,56 @@ impl Translator {
             let gang = self.gang(&key).map(Arc::new);
             update(&mut self.made.gangs, key, gang, Change::PutGang, Change::DropGang, &mut changes);
         }
+        let mut shared = std::mem::take(&mut self.shared);
         for key in stale.pods {
-            let pod = self.pod(&key).map(Arc::new);
+            let (pod, found) = self
+                .pod(&key, &mut shared)
+                .map_or((None, Vec::new()), |(pod, found)| (Some(Arc::new(pod)), found));
+            self.diagnostics.extend(found);
             update(&mut self.made.pods, key, pod, Change::PutPod, Change::DropPod, &mut changes);
         }
+        self.shared = shared;
         (changes, std::mem::take(&mut self.diagnostics))
     }
 
     fn claim(&mut self, key: &Key) -> Option<Claim> {
         let facts = self.claims.get(key)?;
-        let (claim, problems) = self.inventory.resolve(facts, &self.device_classes);
+        let (mut claim, problems) = self.inventory.resolve(facts, &self.device_classes);
+        if claim.allocation.is_none()
+            && let Some((allocation, uid)) = self.promised(key)
+        {
+            claim.allocation = Some(allocation);
+            claim.reserved_for.push(uid);
+            claim.reserved_for.sort();
+            claim.reserved_for.dedup();
+        }
         self.diagnostics.extend(problems.into_iter().map(|message| Diagnostic {
             object: format!("ResourceClaim {key}"),
             field: "spec.devices".to_owned(),
             message,
         }));
         Some(claim)
+    }
+
+    /// The devices that a bind request promises for a claim, and to which pod.
+    fn promised(&self, claim: &Key) -> Option<(Allocation, Name)> {
+        let users = self.users.get(&Ref::ResourceClaim(claim.clone()))?;
+        users.iter().find_map(|key| {
+            let pod = self.pods.get(key)?;
+            let request = self.bind_request(key)?;
+            let mut named = pod.refs.iter().flat_map(|refs| &refs.claims);
+            named.find_map(|(name, wanted)| match wanted {
+                ClaimRef::Named { claim: wanted, .. } if *wanted == claim.name => {
+                    Some((request.claims.get(name)?.clone(), pod.uid.clone()))
+                }
+                _ => None,
+            })
+        })
+    }
+
+    /// The bind request that speaks for a pod. One for a node that is not there binds nothing.
+    fn bind_request(&self, pod: &Key) -> Option<&BindRequest> {
+        self.bind_requests.of_pod(pod).find(|request| self.nodes.contains_key(&request.node))
     }
 
     fn node(&self, name: &Name, gpu_nodes: &BTreeSet<Name>) -> Option<Node> {
@@ -549,14 +622,15 @@ impl Translator {
     fn gang(&self, key: &Key) -> Option<Gang> {
         if let Some(group) = self.pod_groups.get(key) {
             let PodGroup::Gang(facts) = group else { return None };
-            return Some(facts.resolve(&self.priority_classes, &self.topologies));
+            return Some(facts.resolve(&self.priority_classes, &self.topologies, &self.settings));
         }
         let pod = self.pods.get(&beside(key))?;
         let facts = pod.alone.as_ref()?;
-        if self.gang_key(pod).as_ref() != Some(key) {
+        // What is over is no gang any more; clusters keep such pods by the thousand.
+        if pod.is_over() || self.gang_key(pod).as_ref() != Some(key) {
             return None;
         }
-        let mut gang = facts.resolve(&self.priority_classes, &self.topologies);
+        let mut gang = facts.resolve(&self.priority_classes, &self.topologies, &self.settings);
         gang.key = key.clone();
         Some(gang)
     }
@@ -573,47 +647,15 @@ impl Translator {
         }
     }
 
-    fn pod(&mut self, key: &Key) -> Option<Pod> {
+    fn pod(&self, key: &Key, shared: &mut Shared) -> Option<(Pod, Vec<Diagnostic>)> {
         let facts = self.pods.get(key)?;
         let mut found = Found { pod: key, diagnostics: Vec::new() };
-        // A request for a node that is not there binds nothing.
-        let request = self.bind_requests.of_pod(key).find(|request| self.nodes.contains_key(&request.node));
+        let request = self.bind_request(key);
         let state = facts.state(request.is_some(), &self.settings);
         let node = facts.node.as_ref().or_else(|| request.map(|request| &request.node));
 
         let gang = self.gang_key(facts);
-        let mut group = None;
-        let mut stray = None;
-        if let (Some(gang), true) = (&gang, facts.group.is_some()) {
-            match self.pod_groups.get(gang) {
-                None => found.say(
-                    "metadata.annotations[pod-group-name]",
-                    format!("PodGroup {} is not there; the pod waits until it is", gang.name),
-                ),
-                Some(PodGroup::Gang(facts_of_gang)) if !facts_of_gang.is_flat() => {
-                    let named = facts.subgroup.as_ref();
-                    let known = named.is_some_and(|name| facts_of_gang.has_leaf(name));
-                    if known {
-                        group = named.cloned();
-                    } else if named.is_some() || !facts_of_gang.only_leaf() {
-                        group = Some(named.cloned().unwrap_or_else(|| "".into()));
-                        let name = named.map_or("none", |name| name);
-                        stray = Some(Name::from(format!(
-                            "a sub-group without sub-groups to be in; it names {name}"
-                        )));
-                        found.say(
-                            "metadata.labels[kai.scheduler/subgroup-name]",
-                            format!(
-                                "names {name}, which is no leaf of PodGroup {}; the pod waits until it is",
-                                gang.name
-                            ),
-                        );
-                    }
-                }
-                Some(_) => {}
-            }
-        }
-
+        let (group, stray) = self.membership(facts, gang.as_ref(), &mut found);
         let record = facts
             .zones_observed
             .as_ref()
@@ -645,7 +687,7 @@ impl Translator {
                     self.resolve(facts, refs, &mut shape, &mut found);
                 }
                 shape.missing.extend(stray.filter(|_| waiting));
-                self.shared.shapes.intern(shape)
+                shared.shapes.intern(shape)
             }
         };
         let pod = Pod {
@@ -665,8 +707,47 @@ impl Translator {
             zones,
             nominated: facts.nominated.clone(),
         };
-        self.diagnostics.extend(found.diagnostics);
-        Some(pod)
+        Some((pod, found.diagnostics))
+    }
+
+    /// The leaf group that a pod is in, and what is missing if it is in none.
+    fn membership(
+        &self,
+        pod: &PodFacts,
+        gang: Option<&Key>,
+        found: &mut Found<'_>,
+    ) -> (Option<Name>, Option<Name>) {
+        let Some(gang) = gang.filter(|_| pod.group.is_some()) else { return (None, None) };
+        let facts = match self.pod_groups.get(gang) {
+            Some(PodGroup::Gang(facts)) if !facts.is_flat() => facts,
+            Some(_) => return (None, None),
+            None => {
+                // What is over outlives its group.
+                if !pod.is_over() {
+                    let message = format!("PodGroup {} is not there; the pod waits until it is", gang.name);
+                    found.say("metadata.annotations[pod-group-name]", message);
+                }
+                return (None, None);
+            }
+        };
+        match &pod.subgroup {
+            Some(name) if facts.has_leaf(name) => (Some(name.clone()), None),
+            None if facts.only_leaf() => (None, None),
+            named => {
+                let name = named.clone().unwrap_or_else(|| "".into());
+                let shown = if name.is_empty() { "nothing" } else { &*name };
+                if !pod.is_over() {
+                    let message = format!(
+                        "names {shown}, which is no leaf of PodGroup {}; the pod waits until it is",
+                        gang.name
+                    );
+                    found.say("metadata.labels[kai.scheduler/subgroup-name]", message);
+                }
+                let missing =
+                    format!("a leaf of PodGroup {} to belong to; its label names {shown}", gang.name);
+                (Some(name), Some(missing.into()))
+            }
+        }
     }
 
     /// Fills in what the pod refers to, and names what is not there.
@@ -784,20 +865,24 @@ fn beside(key: &Key) -> Key {
     }
 }
 
-/// The ResourceClaims that a pod names.
-fn claims_of(facts: &PodFacts) -> Vec<Key> {
-    let named = facts.refs.iter().flat_map(|refs| &refs.claims).filter_map(|(_, claim)| match claim {
-        ClaimRef::Named { claim, .. } => Some(Key::new(facts.key.namespace.clone(), claim.clone())),
-        ClaimRef::NotMade => None,
-    });
-    named.collect()
+/// The objects that a pod names.
+fn refs(facts: &PodFacts) -> Vec<Ref> {
+    let named = |name: &Name| Key::new(facts.key.namespace.clone(), name.clone());
+    let mut all: Vec<Ref> = facts.group.iter().cloned().map(Ref::PodGroup).collect();
+    if let Some(refs) = &facts.refs {
+        all.extend(refs.volumes.iter().map(|volume| Ref::VolumeClaim(named(&volume.claim))));
+        all.extend(refs.config_maps.iter().map(|name| Ref::ConfigMap(named(name))));
+        all.extend(refs.claims.iter().filter_map(|(_, claim)| match claim {
+            ClaimRef::Named { claim, .. } => Some(Ref::ResourceClaim(named(claim))),
+            ClaimRef::NotMade => None,
+        }));
+    }
+    all
 }
 
 fn needs(facts: &PodFacts) -> Vec<Need> {
-    let refs = facts.refs.as_deref();
-    let has = |test: fn(&Refs) -> bool| refs.is_some_and(test);
+    let has = |test: fn(&Refs) -> bool| facts.refs.as_deref().is_some_and(test);
     [
-        (Need::Volumes, has(|refs| !refs.volumes.is_empty())),
         (Need::ConfigMaps, has(|refs| !refs.config_maps.is_empty())),
         (Need::Namespaces, has(|refs| !refs.namespaces.is_empty())),
         (Need::Nodes, facts.zones_observed.is_some() || facts.zones_predicted.is_some()),
@@ -821,8 +906,13 @@ fn bind_request(object: &Object<'_>) -> Option<BindRequest> {
     }
     let node = spec.get("selectedNode").name()?;
     let zones = spec.get("predictedNUMAZones");
+    let promised = spec.get("resourceClaimAllocations").list();
+    let claims = promised
+        .filter_map(|at| Some((at.get("name").name()?, device::allocation(at.get("allocation"))?)))
+        .collect();
     Some(BindRequest {
         node,
+        claims,
         gpu_groups: spec.get("selectedGPUGroups").names(),
         zones: zones.exists().then(|| numa::record(zones)),
     })

@@ -3,6 +3,7 @@
 use crate::pod::VolumeRef;
 use crate::read::{At, Object};
 use crate::select;
+use indexmap::IndexSet;
 use muster_model::{Expr, Key, LabelSelector, Labels, Name, NodeTerm, Op, VolumeNeed, VolumeUse};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -63,8 +64,11 @@ pub(crate) struct ClassFacts {
 #[derive(Debug, Default)]
 pub(crate) struct Storage {
     pub(crate) claims: BTreeMap<Key, ClaimFacts>,
-    pub(crate) volumes: BTreeMap<Name, VolumeFacts>,
     pub(crate) classes: BTreeMap<Name, ClassFacts>,
+    volumes: BTreeMap<Name, VolumeFacts>,
+    /// Volumes that are kept for nobody, by class, and those that are kept for a claim.
+    free: BTreeMap<Name, BTreeSet<Name>>,
+    kept: BTreeMap<Key, BTreeSet<Name>>,
 }
 
 pub(crate) fn claim(object: &Object<'_>) -> ClaimFacts {
@@ -150,13 +154,16 @@ fn reachable(terms: Option<Vec<NodeTerm>>, labels: &Labels) -> Vec<NodeTerm> {
             Some(Expr { key: (*means).into(), op: Op::In(values) })
         })
         .collect();
+    // A term that says nothing holds nowhere, and so does an affinity without terms.
+    let terms = terms.map(|mut terms| {
+        terms.retain(|term| !(term.labels.is_empty() && term.names.is_empty()));
+        terms
+    });
+    if terms.as_ref().is_some_and(Vec::is_empty) {
+        return vec![NodeTerm::default()];
+    }
     if places.is_empty() {
-        return match terms {
-            // An affinity without terms holds nowhere.
-            Some(terms) if terms.is_empty() => vec![NodeTerm::default()],
-            Some(terms) => terms,
-            None => Vec::new(),
-        };
+        return terms.unwrap_or_default();
     }
     let nowhere_said: Vec<Expr> =
         PLACES.iter().map(|(label, _)| Expr { key: (*label).into(), op: Op::Absent }).collect();
@@ -172,6 +179,33 @@ fn reachable(terms: Option<Vec<NodeTerm>>, labels: &Labels) -> Vec<NodeTerm> {
 }
 
 impl Storage {
+    pub(crate) fn put_volume(&mut self, name: Name, facts: VolumeFacts) {
+        self.remove_volume(&name);
+        self.shelf(&facts).map(|shelf| shelf.insert(name.clone()));
+        self.volumes.insert(name, facts);
+    }
+
+    pub(crate) fn remove_volume(&mut self, name: &str) {
+        if let Some(facts) = self.volumes.remove(name) {
+            self.shelf(&facts).map(|shelf| shelf.remove(name));
+        }
+    }
+
+    /// Where a volume is found by claims that are not bound.
+    fn shelf(&mut self, facts: &VolumeFacts) -> Option<&mut BTreeSet<Name>> {
+        match (&facts.kept_for, &facts.class) {
+            (Some((claim, _)), _) => Some(self.kept.entry(claim.clone()).or_default()),
+            (None, Some(class)) => Some(self.free.entry(class.clone()).or_default()),
+            (None, None) => None,
+        }
+    }
+
+    /// The claims that look at one of these volumes: those bound to it, and those that are not bound.
+    pub(crate) fn lookers(&self, volumes: &BTreeSet<Name>) -> impl Iterator<Item = &Key> {
+        let looks = |claim: &ClaimFacts| claim.volume.as_ref().is_none_or(|volume| volumes.contains(volume));
+        self.claims.iter().filter(move |(_, claim)| looks(claim)).map(|(key, _)| key)
+    }
+
     /// What using a claim means for a pod, or what is missing.
     pub(crate) fn resolve(&self, volume: &VolumeRef, pod: &Key, pod_uid: &Name) -> Result<VolumeUse, Name> {
         let key = Key::new(pod.namespace.clone(), volume.claim.clone());
@@ -217,15 +251,20 @@ impl Storage {
             None => VolumeNeed::WaitsForPod {
                 // A claim that picks volumes by label is never provisioned for.
                 provisioned: (driver.is_some() && claim.selector.is_none()).then(|| class.topologies.clone()),
-                free: self
-                    .volumes
-                    .values()
-                    .filter(|v| v.suits(&key, claim))
-                    .map(|v| v.reachable.clone())
-                    .collect(),
+                free: self.free_for(&key, claim, class_name),
             },
         };
         Ok(VolumeUse { claim: key, need, driver, one_pod })
+    }
+}
+
+impl Storage {
+    /// Where the volumes that the claim could be bound to can be used, each once.
+    fn free_for(&self, key: &Key, claim: &ClaimFacts, class: &Name) -> Vec<Vec<NodeTerm>> {
+        let names = self.free.get(class).into_iter().chain(self.kept.get(key)).flatten();
+        let volumes =
+            names.filter_map(|name| self.volumes.get(name)).filter(|volume| volume.suits(key, claim));
+        volumes.map(|volume| &volume.reachable).collect::<IndexSet<_>>().into_iter().cloned().collect()
     }
 }
 
@@ -261,7 +300,7 @@ mod tests {
         storage
             .claims
             .insert(Key::new("n", "data"), claim(&Object::new("PersistentVolumeClaim", &claim_object)));
-        storage.volumes.insert("pv".into(), volume(&Object::new("PersistentVolume", &volume_object)));
+        storage.put_volume("pv".into(), volume(&Object::new("PersistentVolume", &volume_object)));
         storage.classes.insert("fast".into(), class(&Object::new("StorageClass", &class_object)));
         storage
     }

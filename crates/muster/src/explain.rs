@@ -67,13 +67,15 @@ fn gangs_meant(case: &Case, moment: &Moment, subject: &str, namespace: Option<&s
         found.extend(moment.gangs.keys().filter(|k| *k.name == *name && there(k)).cloned());
     }
     if found.is_empty() && matches!(kind.as_str(), "" | "pod" | "pods" | "po") {
-        found.extend(case.objects.iter().filter(|o| o["kind"] == "Pod" && o["metadata"]["name"] == name).filter_map(
-            |pod| {
-                let namespace = pod["metadata"]["namespace"].as_str().unwrap_or("default");
-                let pod = moment.pods.get(&format!("{namespace}/{name}"))?;
-                pod.gang.clone().filter(there)
-            },
-        ));
+        found.extend(
+            case.objects.iter().filter(|o| o["kind"] == "Pod" && o["metadata"]["name"] == name).filter_map(
+                |pod| {
+                    let namespace = pod["metadata"]["namespace"].as_str().unwrap_or("default");
+                    let pod = moment.pods.get(&format!("{namespace}/{name}"))?;
+                    pod.gang.clone().filter(there)
+                },
+            ),
+        );
     }
     if found.is_empty() {
         let singular = kind.strip_suffix('s').unwrap_or(&kind);
@@ -126,7 +128,11 @@ fn as_text(moment: &Moment, gang: &Key) -> String {
     for (phase, one, many) in [
         (Phase::Running, "runs on", "run on"),
         (Phase::Bound, "is to be bound to", "are to be bound to"),
-        (Phase::Pipelined, "is promised room that is being freed on", "are promised room that is being freed on"),
+        (
+            Phase::Pipelined,
+            "is promised room that is being freed on",
+            "are promised room that is being freed on",
+        ),
         (Phase::Evicted, "is leaving", "are leaving"),
     ] {
         let mut nodes: BTreeMap<&str, u32> = BTreeMap::new();

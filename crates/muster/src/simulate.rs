@@ -8,7 +8,9 @@ use anyhow::{Context, bail};
 use clap::ValueEnum;
 use k8s_table::{Cell, Column, Render, Row, Table};
 use muster_model::{Key, Time};
-use muster_scenario::{Case, Outcome, Phase, PlayError, cycles_json, object_files, objects_of, play, read_text, words};
+use muster_scenario::{
+    Case, Outcome, Phase, PlayError, cycles_json, object_files, objects_of, play, read_text, words,
+};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
@@ -38,7 +40,8 @@ pub struct Input {
     /// Manifests: a file, a folder, or - for standard input; may be repeated
     #[arg(short = 'f', long = "filename", required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Scheduler settings (a file in the form of a scenario's `policy`)
+    /// Scheduler settings: a SchedulingShard, KAI's configuration file, or what a scenario has under `policy`; the SchedulingShard among the
+    /// manifests otherwise
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
     /// Whose rules apply
@@ -85,7 +88,9 @@ impl Input {
             None => Time(now_millis()),
             Some(text) => Time(
                 k8s_table::parse_time(text)
-                    .with_context(|| format!("{text:?} is no time\nhint: write one such as 2026-01-01T12:00:00Z"))?
+                    .with_context(|| {
+                        format!("{text:?} is no time\nhint: write one such as 2026-01-01T12:00:00Z")
+                    })?
                     .as_millisecond(),
             ),
         };
@@ -94,6 +99,9 @@ impl Input {
             objects.extend(read_objects(file)?);
         }
         let mut case = Case::of_objects("simulation", objects, now, cycles);
+        case.dialect = match self.dialect {
+            Dialect::Kai => "kai".into(),
+        };
         if let Some(file) = &self.policy {
             let text = read_text(file)?;
             let mut documents = muster_scenario::manifests(&text)
@@ -102,9 +110,27 @@ impl Input {
                 (Some(policy), true) if policy.is_object() => case.policy = policy,
                 _ => bail!("{}: write one mapping of settings", file.display()),
             }
+        } else {
+            case.policy = shard_of(&case.objects)?;
         }
         check_kinds(&case.objects)?;
         Ok(case)
+    }
+}
+
+/// The settings that a snapshot of a cluster brings along: its scheduling shard, if there is one.
+fn shard_of(objects: &[Value]) -> anyhow::Result<Value> {
+    let shards: Vec<&Value> = objects.iter().filter(|o| o["kind"] == "SchedulingShard").collect();
+    match shards.as_slice() {
+        [] => Ok(Value::Null),
+        [only] => Ok((*only).clone()),
+        several => {
+            let names: Vec<&str> = several.iter().filter_map(|s| s["metadata"]["name"].as_str()).collect();
+            bail!(
+                "there are several SchedulingShards: {}\nhint: say which one decides with --policy FILE",
+                names.join(", ")
+            )
+        }
     }
 }
 
@@ -122,7 +148,8 @@ fn read_objects(path: &Path) -> anyhow::Result<Vec<Value>> {
     let mut objects = Vec::new();
     for file in object_files(&[path.to_path_buf()])? {
         let text = read_text(&file.path)?;
-        objects.extend(objects_of(&text).map_err(|error| anyhow::anyhow!("{}: {error}", file.path.display()))?);
+        objects
+            .extend(objects_of(&text).map_err(|error| anyhow::anyhow!("{}: {error}", file.path.display()))?);
     }
     Ok(objects)
 }
@@ -131,7 +158,10 @@ fn read_objects(path: &Path) -> anyhow::Result<Vec<Value>> {
 fn check_kinds(objects: &[Value]) -> anyhow::Result<()> {
     let kinds: BTreeSet<&str> = objects.iter().filter_map(|o| o["kind"].as_str()).collect();
     let needed = [
-        ("Pod", "pods are what is placed; controllers make them from Jobs and the like, so take them from a cluster"),
+        (
+            "Pod",
+            "pods are what is placed; controllers make them from Jobs and the like, so take them from a cluster",
+        ),
         ("Node", "pods need nodes to be placed on"),
         ("Queue", "every gang belongs to a queue (scheduling.run.ai/v2)"),
     ];
@@ -222,7 +252,8 @@ fn as_text(case: &Case, outcome: &Outcome, explain: bool) -> String {
     for (i, cycle) in outcome.cycles.iter().enumerate() {
         let decisions = &cycle.decisions;
         let mut row = |action: &str, what: &str, pod: &Key, node: &str, remark: String| {
-            let cells = [(i + 1).to_string(), action.into(), what.into(), pod.to_string(), node.into(), remark];
+            let cells =
+                [(i + 1).to_string(), action.into(), what.into(), pod.to_string(), node.into(), remark];
             table.rows.push(Row { cells: cells.into_iter().map(Cell::String).collect(), ..Row::default() });
         };
         for evict in &decisions.evictions {
@@ -256,4 +287,45 @@ fn as_text(case: &Case, outcome: &Outcome, explain: bool) -> String {
         }
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use muster_scenario::{cases_of, manifests};
+
+    fn text(cluster: &str, cycles: u32) -> String {
+        let text =
+            format!("name: x\ncycles: {cycles}\nexpect: {{totals: {{evicted: 0}}}}\ncluster: {cluster}\n");
+        let case = cases_of(&manifests(&text).unwrap()[0], "file").unwrap().remove(0);
+        as_text(&case, &played(&case, false).unwrap(), false)
+    }
+
+    #[test]
+    fn every_decision_is_a_row() {
+        let cluster =
+            "{nodes: [{name: a, gpu: 1}], queues: [{name: over, gpu: 0}, {name: own, gpu: 1}], gangs: [
+            {name: guest, queue: over, gpu: 1, on: a}, {name: host, queue: own, gpu: 1}]}";
+        let said = text(cluster, 2);
+        let rows: Vec<Vec<&str>> = said.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(rows[0], ["CYCLE", "ACTION", "WHAT", "POD", "NODE", "REMARK"]);
+        assert_eq!(rows[1], ["1", "reclaim", "evict", "default/guest-0", "a", "for", "default/host"]);
+        assert_eq!(rows[2][..5], ["1", "reclaim", "promise", "default/host-0", "a"]);
+        assert_eq!(rows[3], ["2", "allocate", "bind", "default/host-0", "a"]);
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let said = check_kinds(&[json!({"kind": "Pod"})]).unwrap_err().to_string();
+        assert!(said.contains("no Node among 1 objects") && said.contains("no Queue"), "{said}");
+        assert!(!said.contains("no Pod among"), "{said}");
+    }
+
+    #[test]
+    fn the_shard_of_a_snapshot_decides() {
+        let shard = |name: &str| json!({"kind": "SchedulingShard", "metadata": {"name": name}});
+        assert_eq!(shard_of(&[]).unwrap(), Value::Null);
+        assert_eq!(shard_of(&[shard("a")]).unwrap(), shard("a"));
+        assert!(shard_of(&[shard("a"), shard("b")]).unwrap_err().to_string().contains("a, b"));
+    }
 }

@@ -46,7 +46,9 @@ pub fn run(args: Args) -> anyhow::Result<Exit> {
     let Args { paths, filter, explain, actual, output } = args;
     let suite = Suite::read(&paths)?;
     if suite.is_empty() {
-        anyhow::bail!("no scenarios found\nhint: a scenario is a YAML file with `expect`; see docs/scenarios.md");
+        anyhow::bail!(
+            "no scenarios found\nhint: a scenario is a YAML file with `expect`; see docs/scenarios.md"
+        );
     }
     let options = Options { filter, explain, actual };
     let mut said = Instant::now();

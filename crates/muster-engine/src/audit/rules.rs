@@ -17,8 +17,8 @@ pub(super) fn check(world: &World<'_>, scene: &Scene<'_>, findings: &mut Vec<Fin
         attachments(world, scene, seats, findings);
     }
     lone_volumes(world, scene, findings);
-    let labels = LabelIndex::read(world, scene);
-    affinity(world, scene, &labels, findings);
+    let labels = LabelIndex::read(world, &scene.node_of);
+    affinity(world, scene, findings);
     anti_affinity(world, scene, &labels, findings);
     spread(world, scene, &labels, findings);
 }
@@ -158,9 +158,9 @@ struct LabelIndex<'a> {
 }
 
 impl<'a> LabelIndex<'a> {
-    fn read(world: &World<'a>, scene: &Scene<'_>) -> Self {
+    fn read(world: &World<'a>, node_of: &[Option<usize>]) -> Self {
         let mut index = Self { by_label: BTreeMap::new(), all: Vec::new() };
-        for (pod, node) in scene.node_of.iter().enumerate() {
+        for (pod, node) in node_of.iter().enumerate() {
             if node.is_some() {
                 index.all.push(pod);
                 for (key, value) in world.pod(pod).labels.iter() {
@@ -207,8 +207,8 @@ fn value<'a>(node: &'a Node, key: &str) -> Option<&'a str> {
 type Holders<'a> = (&'a [AffinityTerm], Vec<(usize, Place<'a>)>);
 
 /// Required company. As in Kubernetes, a pod counts if it matches every term; and if no such pod is anywhere, one that would be its
-/// own company may open a place.
-fn affinity(world: &World<'_>, scene: &Scene<'_>, labels: &LabelIndex<'_>, findings: &mut Vec<Finding>) {
+/// own company may open a place. Also as there, whoever was told to leave before the cycle is company as long as it is there.
+fn affinity(world: &World<'_>, scene: &Scene<'_>, findings: &mut Vec<Finding>) {
     let mut holders: BTreeMap<Vec<TermKey<'_>>, Holders<'_>> = BTreeMap::new();
     for (pod, place) in &scene.fresh {
         let terms = &world.pod(*pod).shape.pods.affinity;
@@ -217,6 +217,16 @@ fn affinity(world: &World<'_>, scene: &Scene<'_>, labels: &LabelIndex<'_>, findi
             holders.entry(key).or_insert_with(|| (terms, Vec::new())).1.push((*pod, *place));
         }
     }
+    if holders.is_empty() {
+        return;
+    }
+    let mut node_of = scene.node_of.clone();
+    for (pod, node) in node_of.iter_mut().enumerate() {
+        if node.is_none() && matches!(world.fate[pod], super::Fate::Rest) {
+            *node = world.old_node(pod);
+        }
+    }
+    let labels = LabelIndex::read(world, &node_of);
     let fresh: BTreeSet<usize> = scene.fresh.iter().map(|(pod, _)| *pod).collect();
     for (terms, holders) in holders.into_values() {
         let Some(first) = terms.first() else { continue };
@@ -228,7 +238,7 @@ fn affinity(world: &World<'_>, scene: &Scene<'_>, labels: &LabelIndex<'_>, findi
             // Places that have company without the holders themselves.
             let mut places: BTreeSet<&str> = BTreeSet::new();
             for pod in matching.iter().filter(|pod| !holds.contains(pod)) {
-                let node = scene.node_of[*pod].map(|node| world.node(node));
+                let node = node_of[*pod].map(|node| world.node(node));
                 places.extend(node.and_then(|node| value(node, &term.topology_key)));
             }
             let mut opened: Option<&str> = None;

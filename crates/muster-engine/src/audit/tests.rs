@@ -615,6 +615,13 @@ fn required_company() {
     };
     clean(near("b"));
     check(near("c"), &["pod d/g-0 may not be on node c: PodAffinity"]);
+    let leaving = three_nodes()
+        .gang("f", 1, |_| ())
+        .gang("g", 1, |_| ())
+        .pod_with("f-0", PodState::Releasing, Some("a"), gpus(0), |_| ())
+        .waits("g-0", with("f"));
+    clean(leaving.clone().promise("g-0", "b"));
+    check(leaving.promise("g-0", "c"), &["pod d/g-0 may not be on node c: PodAffinity"]);
     // Its own company opens one place, and only one.
     let own = |second: &str| {
         let case = three_nodes().gang("g", 2, |_| ()).waits("g-0", with("g")).waits("g-1", with("g"));

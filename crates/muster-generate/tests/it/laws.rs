@@ -1,4 +1,4 @@
-use muster_generate::{Sizes, changes, cluster};
+use muster_generate::{Sizes, apply, changes, cluster, consequences};
 use muster_model::*;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -83,38 +83,13 @@ fn what_runs_fits() {
     }
 }
 
-/// Changes applied the plain way.
-fn apply(cluster: &mut Cluster, change: Change) {
-    fn put<T>(list: &mut Vec<T>, new: T, same: impl Fn(&T) -> bool) {
-        list.retain(|old| !same(old));
-        list.push(new);
-    }
-    match change {
-        Change::PutNode(new) => put(&mut cluster.nodes, new.clone(), |old| old.name == new.name),
-        Change::DropNode(name) => cluster.nodes.retain(|old| old.name != name),
-        Change::PutPod(new) => put(&mut cluster.pods, new.clone(), |old| old.key == new.key),
-        Change::DropPod(key) => cluster.pods.retain(|old| old.key != key),
-        Change::PutGang(new) => put(&mut cluster.gangs, new.clone(), |old| old.key == new.key),
-        Change::DropGang(key) => cluster.gangs.retain(|old| old.key != key),
-        Change::PutQueue(new) => put(&mut cluster.queues, new.clone(), |old| old.name == new.name),
-        Change::DropQueue(name) => cluster.queues.retain(|old| old.name != name),
-        Change::PutTopology(new) => put(&mut cluster.topologies, new.clone(), |old| old.name == new.name),
-        Change::DropTopology(name) => cluster.topologies.retain(|old| old.name != name),
-        Change::PutDevice(new) => put(&mut cluster.devices, new.clone(), |old| old.name == new.name),
-        Change::DropDevice(name) => cluster.devices.retain(|old| old.name != name),
-        Change::PutClaim(new) => put(&mut cluster.claims, new.clone(), |old| old.key == new.key),
-        Change::DropClaim(key) => cluster.claims.retain(|old| old.key != key),
-    }
-}
-
 #[test]
 fn what_runs_still_fits_after_changes() {
     for (name, sizes, n_seeds) in presets() {
         for seed in 0..n_seeds.min(60) {
             let mut cluster = cluster(seed, &sizes);
-            for change in changes(seed, &cluster, 80) {
-                apply(&mut cluster, change);
-            }
+            let changes = changes(seed, &cluster, 80);
+            apply(&mut cluster, changes);
             check_fits(&cluster, &format!("{name} {seed}"));
         }
     }
@@ -191,4 +166,32 @@ fn every_oddity_occurs_and_none_is_everywhere() {
         let n = frequency(holds);
         assert!((2..200).contains(&n), "{what} in {n} of 200");
     }
+}
+
+#[test]
+fn decisions_change_what_they_say() {
+    let cluster = muster_generate::bench::filled(2, 50);
+    let mut after = cluster.clone();
+    apply(&mut after, muster_generate::bench::arrival("new", "team", 1, 1, false));
+    let (evicted, bound) = (after.pods[0].clone(), after.pods[8].clone());
+    let placement = Placement { node: "node-00001".into(), gpus: vec![7], ..Placement::default() };
+    let (gang, action) = (bound.gang.clone().unwrap(), Action::Allocate);
+    let decisions = Decisions {
+        binds: vec![Bind { pod: bound.key.clone(), gang: gang.clone(), action, placement }],
+        evictions: vec![Evict {
+            pod: evicted.key.clone(),
+            gang: evicted.gang.clone().unwrap(),
+            action: Action::Preempt,
+            by: Some(gang),
+            moved: false,
+        }],
+        ..Decisions::default()
+    };
+    let changes = consequences(&after, &decisions);
+    apply(&mut after, changes);
+    assert_eq!(after.pods[0].state, PodState::Releasing);
+    assert_eq!((after.pods[8].state, after.pods[8].gpus.as_slice()), (PodState::Bound, &[7][..]));
+    assert_eq!(after.pods[8].node.as_deref(), Some("node-00001"));
+    assert_eq!((after.gangs[0].last_eviction, after.gangs[1].last_start), (Some(after.now), Some(after.now)));
+    assert_eq!(after.pods[1], cluster.pods[1]);
 }

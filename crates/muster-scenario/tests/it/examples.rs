@@ -30,11 +30,34 @@ fn fences(text: &str) -> Vec<String> {
     fences
 }
 
-#[test]
-fn the_example_files_pass() {
-    let suite = Suite::read(&[root().join("tests/scenarios")]).unwrap();
+/// The examples themselves; folders below `tests/scenarios` hold the scenarios of single rules.
+fn examples() -> Vec<PathBuf> {
+    let folder = root().join("tests/scenarios");
+    let mut files: Vec<PathBuf> = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();
+    files.retain(|path| path.extension().is_some_and(|e| e == "yaml"));
+    files.sort();
+    files
+}
+
+#[track_caller]
+fn check_passes(paths: &[PathBuf]) -> usize {
+    let suite = Suite::read(paths).unwrap();
     let report = suite.run(&Options { explain: true, ..Options::default() }, &mut |_, _, _| {});
-    assert!(report.ok() && report.cases.len() >= 15, "{}", report.text(true));
+    assert!(report.ok(), "{}", report.text(true));
+    report.cases.len()
+}
+
+#[test]
+fn the_examples_pass() {
+    assert!(check_passes(&examples()) >= 15);
+}
+
+#[test]
+fn the_scenarios_of_single_rules_pass() {
+    let rules = root().join("tests/scenarios/rules");
+    if rules.is_dir() {
+        check_passes(&[rules]);
+    }
 }
 
 #[test]
@@ -58,11 +81,8 @@ fn the_documentation_shows_the_files_as_they_are() {
         }
     }
     shown.sort();
-    let mut files: Vec<String> = std::fs::read_dir(root().join("tests/scenarios"))
-        .unwrap()
-        .map(|e| format!("tests/scenarios/{}", e.unwrap().file_name().to_str().unwrap()))
-        .collect();
-    files.sort();
+    let name = |path: PathBuf| format!("tests/scenarios/{}", path.file_name().unwrap().to_str().unwrap());
+    let files: Vec<String> = examples().into_iter().map(name).collect();
     assert_eq!(shown, files);
 }
 

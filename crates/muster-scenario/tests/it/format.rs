@@ -35,14 +35,23 @@ fn mistakes_are_told_with_their_path() {
     check_problem("name: x\nexpect: {gangs: {a: boundd}}", "expect.gangs.a: \"boundd\" is no phase");
     check_problem("name: x\nexpect: {gangs: {a: {bond: 1}}}", "expect.gangs.a.bond: there is no such field");
     check_problem("name: x\nexpect: {pods: {a: {phase: 1}}}", "expect.pods.a.phase: \"1\" is no phase");
-    check_problem("name: x\nexpect: {gangs: {a: {why: {queue: q}}}}", "expect.gangs.a.why[0]: say which reason");
+    check_problem(
+        "name: x\nexpect: {gangs: {a: {why: {queue: q}}}}",
+        "expect.gangs.a.why[0]: say which reason",
+    );
     check_problem("name: x\nexpect: {pods: {a: bound, default/a: bound}}", "named twice");
     check_problem(&format!("name: x\n{expect}\nactions: [alocate]"), "\"alocate\" is no action");
     check_problem(&format!("name: x\n{expect}\ncycles: -1"), "cycles: write a whole number from 0 to 1000");
     check_problem(&format!("name: x\n{expect}\nnow: noon"), "\"noon\" is no time");
     check_problem(&format!("name: x\n{expect}\ndialect: slurm"), "\"slurm\" is no dialect");
-    check_problem(&format!("name: x\n{expect}\ncluster: {{nodes: [{{gpu: 8}}]}}"), "cluster.nodes[0].name: name the node");
-    check_problem(&format!("name: x\n{expect}\ncluster: {{gangs: [{{name: a}}]}}"), "cluster.gangs[0].queue: name the queue");
+    check_problem(
+        &format!("name: x\n{expect}\ncluster: {{nodes: [{{gpu: 8}}]}}"),
+        "cluster.nodes[0].name: name the node",
+    );
+    check_problem(
+        &format!("name: x\n{expect}\ncluster: {{gangs: [{{name: a}}]}}"),
+        "cluster.gangs[0].queue: name the queue",
+    );
     check_problem(
         &format!("name: x\n{expect}\ncluster: {{queues: [{{name: a}}, {{name: b}}], gangs: [{{name: g}}]}}"),
         "name the queue: a, b",
@@ -59,7 +68,10 @@ fn mistakes_are_told_with_their_path() {
         &format!("name: x\n{expect}\ncluster: {{queues: [{{name: q, gpu: many}}]}}"),
         "cluster.queues[0].gpu: \"many\" is no quantity",
     );
-    check_problem(&format!("name: x\n{expect}\npolicy: {{gpuPlacment: pack}}"), "policy.gpuPlacment: there is no such field");
+    check_problem(
+        &format!("name: x\n{expect}\npolicy: {{gpuPlacment: pack}}"),
+        "policy.gpuPlacment: there is no such field",
+    );
     check_problem("cases: [{name: x}]", "cases[0] (\"x\"): expect");
 }
 
@@ -101,8 +113,9 @@ fn defaults_are_as_documented() {
 
 #[test]
 fn nodes_in_short_hand() {
-    let cluster =
-        cluster("{nodes: [{name: n, count: 2, gpu: 8, gpuMemory: 40000, taints: ['spot=yes:NoSchedule'], labels: {rack: 1}}]}");
+    let cluster = cluster(
+        "{nodes: [{name: n, count: 2, gpu: 8, gpuMemory: 40000, taints: ['spot=yes:NoSchedule'], labels: {rack: 1}}]}",
+    );
     let [n0, n1] = cluster.nodes.as_slice() else { panic!() };
     assert_eq!((&*n0.name, &*n1.name), ("n-0", "n-1"));
     assert_eq!(n0.allocatable.get(&Resource::Gpu), 8000);
@@ -171,9 +184,42 @@ fn manifests_come_in_many_forms() {
 
 fn any_json() -> impl Strategy<Value = Value> {
     let key = prop::sample::select(vec![
-        "name", "expect", "cases", "cluster", "nodes", "queues", "gangs", "groups", "pods", "phase", "node", "why", "gpu",
-        "cpu", "memory", "count", "on", "objects", "kind", "items", "metadata", "symmetry", "cycles", "totals", "evicted",
-        "topologies", "levels", "labels", "taints", "policy", "files", "now", "used", "limits", "quota", "shares",
+        "name",
+        "expect",
+        "cases",
+        "cluster",
+        "nodes",
+        "queues",
+        "gangs",
+        "groups",
+        "pods",
+        "phase",
+        "node",
+        "why",
+        "gpu",
+        "cpu",
+        "memory",
+        "count",
+        "on",
+        "objects",
+        "kind",
+        "items",
+        "metadata",
+        "symmetry",
+        "cycles",
+        "totals",
+        "evicted",
+        "topologies",
+        "levels",
+        "labels",
+        "taints",
+        "policy",
+        "files",
+        "now",
+        "used",
+        "limits",
+        "quota",
+        "shares",
     ]);
     let leaf = prop_oneof![
         Just(Value::Null),

@@ -48,8 +48,13 @@ fn an_engine_that_is_told_changes_decides_like_a_new_one() {
             let kept = engine.cycle(cluster.now);
             if let Some((_, before)) = &mut live {
                 // What a cycle decides it assumes; only saying it anew takes it back.
-                let touched: Vec<Name> =
-                    kept.evictions.iter().map(|e| &e.pod).chain(kept.binds.iter().map(|b| &b.pod)).map(|k| k.name.clone()).collect();
+                let touched: Vec<Name> = kept
+                    .evictions
+                    .iter()
+                    .map(|e| &e.pod)
+                    .chain(kept.binds.iter().map(|b| &b.pod))
+                    .map(|k| k.name.clone())
+                    .collect();
                 before.pods.retain(|p| !touched.contains(&p.key.name));
             }
             if (&kept.binds, &kept.evictions, &kept.pipelined)

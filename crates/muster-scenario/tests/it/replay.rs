@@ -4,8 +4,9 @@
 use muster_model::{
     Action, Amounts, Bind, Cluster, Decisions, Evict, Key, Name, Pipeline, Placement, Pod, Resource, ZoneUse,
 };
-use muster_scenario::{Case, Decided, Mismatch, cases_of, compare, play_with};
+use muster_scenario::{Case, Decided, Mismatch, Symmetry, cases_of, compare, play_with, setup};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 fn folder() -> Option<PathBuf> {
@@ -160,7 +161,13 @@ fn unrest_in_a_stable_cycle_is_noticed() {
             let placed = named.iter().find(|(_, p)| p["phase"] == "running" || p["phase"] == "bound");
             if let (true, Some((name, _))) = (cycle == case.cycles, placed) {
                 let (pod, gang) = (key(name), Key::new("default", "any"));
-                decisions.evictions.push(Evict { pod, gang, action: Action::Reclaim, by: None, moved: false });
+                decisions.evictions.push(Evict {
+                    pod,
+                    gang,
+                    action: Action::Reclaim,
+                    by: None,
+                    moved: false,
+                });
             }
         };
         let placed = case.expect.pods.values().any(|p| {
@@ -171,4 +178,57 @@ fn unrest_in_a_stable_cycle_is_noticed() {
             assert!(differences.iter().any(|d| d.what.contains("stable")), "{}: {differences:?}", case.id);
         }
     }
+}
+
+/// Each name of a set becomes the next one of it.
+fn rotation(sets: &[Vec<String>]) -> BTreeMap<String, String> {
+    sets.iter().flat_map(|set| set.iter().cloned().zip(set.iter().cycle().skip(1).cloned())).collect()
+}
+
+#[test]
+fn symmetric_pods_and_nodes_may_swap_roles() {
+    let mut tried = 0;
+    for (case, value) in worked_cases() {
+        let start = setup(&case).unwrap().cluster;
+        let where_is =
+            |name: &String| start.pods.iter().find(|p| p.key == key(name)).and_then(|p| p.node.clone());
+        let free = |set: &&Vec<String>| {
+            set.iter().all(|n| start.pods.iter().all(|p| p.node.as_deref() != Some(n.as_str())))
+        };
+        let together = |set: &&Vec<String>| set.iter().all(|p| where_is(p) == where_is(&set[0]));
+        let nodes: Vec<Vec<String>> = case.symmetry.nodes.iter().filter(free).cloned().collect();
+        let pods: Vec<Vec<String>> = case.symmetry.pods.iter().filter(together).cloned().collect();
+        if nodes.is_empty() && pods.is_empty() {
+            continue;
+        }
+        tried += 1;
+        let (nodes, pods) = (rotation(&nodes), rotation(&pods));
+        let swap_node = |node: &mut Name| {
+            if let Some(next) = nodes.get(&**node) {
+                *node = next.as_str().into();
+            }
+        };
+        let swap_pod = |pod: &mut Key| {
+            if let Some(next) = pods.get(&pod.to_string()) {
+                *pod = key(next);
+            }
+        };
+        let change = |_: u32, decisions: &mut Decisions| {
+            decisions
+                .binds
+                .iter_mut()
+                .for_each(|b| (swap_pod(&mut b.pod), swap_node(&mut b.placement.node)).1);
+            decisions
+                .pipelined
+                .iter_mut()
+                .for_each(|p| (swap_pod(&mut p.pod), swap_node(&mut p.placement.node)).1);
+            decisions.evictions.iter_mut().for_each(|e| swap_pod(&mut e.pod));
+        };
+        let differences = replayed(&case, &value, &change);
+        assert!(differences.is_empty(), "{}: {differences:#?}", case.id);
+        let strict = Case { symmetry: Symmetry::default(), ..case.clone() };
+        let noticed = !replayed(&strict, &value, &change).is_empty();
+        println!("{}: {}", case.id, if noticed { "told apart by name" } else { "no name asserted" });
+    }
+    assert!(tried > 30 || folder().is_none(), "{tried}");
 }

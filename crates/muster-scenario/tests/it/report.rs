@@ -50,14 +50,18 @@ fn the_summary_is_the_last_line() {
     let report = run(&[("a.yaml", GOOD), ("b.yaml", &bad), ("c.yaml", volcano)]);
     let text = report.text(false);
     assert_eq!(text.lines().last(), Some("1 passed, 1 failed, 1 skipped"));
-    assert!(text.contains("FAILED  b/nothing moves\n    gang g: expected all bound, came 1 running\n"), "{text}");
+    assert!(
+        text.contains("FAILED  b/nothing moves\n    gang g: expected all bound, came 1 running\n"),
+        "{text}"
+    );
     assert!(text.contains("skipped 1: the rules of volcano are not there yet"), "{text}");
 }
 
 #[test]
 fn json_says_what_passed_failed_and_was_not_looked_at() {
     let bad = GOOD.replace("running", "bound");
-    let report = run(&[("a.yaml", GOOD), ("b.yaml", &bad), ("c.yaml", "name: v\ndialect: kueue\nexpect: {}\n")]);
+    let report =
+        run(&[("a.yaml", GOOD), ("b.yaml", &bad), ("c.yaml", "name: v\ndialect: kueue\nexpect: {}\n")]);
     assert_eq!(
         report.json(),
         json!({
@@ -95,7 +99,10 @@ fn actual_is_complete_and_in_the_form_of_an_expectation() {
 
 #[test]
 fn junit_is_well_formed() {
-    let bad = GOOD.replace("nothing moves", "<a> & \\\"b\\\"").replace("name: <", "name: \"<").replace("\\\"\n", "\\\"\"\n");
+    let bad = GOOD
+        .replace("nothing moves", "<a> & \\\"b\\\"")
+        .replace("name: <", "name: \"<")
+        .replace("\\\"\n", "\\\"\"\n");
     let bad = bad.replace("running", "bound");
     let xml = run(&[("a.yaml", GOOD), ("b.yaml", &bad)]).junit();
     assert!(xml.contains("<testsuites tests=\"2\" failures=\"1\" skipped=\"0\">"), "{xml}");

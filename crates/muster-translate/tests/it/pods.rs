@@ -369,6 +369,26 @@ fn what_a_pod_refers_to() {
 }
 
 #[test]
+fn devices_are_promised_before_the_claim_says_so() {
+    let claim = json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "c", "namespace": "n"}});
+    let wants = json!({"resourceClaims": [{"name": "r", "resourceClaimName": "c"}]});
+    let results = json!([{"request": "x", "driver": "d", "pool": "p", "device": "0"}]);
+    let promise =
+        json!({"resourceClaimAllocations": [{"name": "r", "allocation": {"devices": {"results": results}}}]});
+    let (cluster, _) = translate(&[
+        node("a"),
+        claim.clone(),
+        pod("p", json!({}), wants.clone(), json!({})),
+        bind_request("p", promise.clone(), json!({})),
+    ]);
+    let promised = &cluster.claims[0];
+    assert_eq!(promised.allocation.as_ref().map(|a| a.devices.len()), Some(1));
+    assert_eq!(promised.reserved_for, ["uid-p".into()]);
+    let gone = [claim, pod("p", json!({}), wants, json!({})), bind_request("p", promise, json!({}))];
+    assert_eq!(translate(&gone).0.claims[0].allocation, None);
+}
+
+#[test]
 fn ranks_and_priorities_within_a_gang() {
     let read = |labels: Value| {
         let (cluster, found) = translate(&[pod("p", json!({"labels": labels}), json!({}), json!({}))]);

@@ -96,6 +96,8 @@ pub(crate) fn any_object() -> impl Strategy<Value = Value> {
         json!({"metadata": {}, "spec": {"podName": "a", "selectedNode": "a"}}),
         json!({"metadata": {}, "spec": {"podName": "b", "selectedNode": "c", "selectedGPUGroups": ["g"]}}),
         json!({"metadata": {}, "spec": {"selectedNode": "b"}, "status": {"phase": "Failed"}}),
+        json!({"metadata": {}, "spec": {"selectedNode": "a", "resourceClaimAllocations": [
+            {"name": "r", "allocation": {"devices": {"results": [{"request": "r", "driver": "gpu.x", "pool": "b", "device": "e"}]}}}]}}),
     ]);
     let volume_claim = one_of(vec![
         json!({"metadata": {}, "spec": {"volumeName": "a"}}),

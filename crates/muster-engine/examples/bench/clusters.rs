@@ -1,0 +1,127 @@
+//! Full clusters that refuse a gang, each for another reason. The other benchmarks take their clusters from `muster_generate::bench`.
+//!
+//! All of them have nodes of 8 GPUs in racks of 16, and one gang waits in queue `taker`.
+
+use muster_generate::bench;
+use muster_model::{
+    Bound, Change, Cluster, GPU, Gang, Key, Name, Pod, PodState, Preemptibility, Resource, TopologyRule,
+};
+use std::sync::Arc;
+
+/// Why nobody makes room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refuse {
+    /// The taker's queue has its fair share already; the victims are of other queues that have theirs.
+    TakerHasItsShare,
+    /// Others are over their quota, but none of their work can be preempted.
+    VictimsAreFirm,
+    /// Everyone may be asked, and nobody is over quota, so every trial is found unjust.
+    NobodyHasTooMuch,
+    /// Everyone is over quota, but a pod that cannot be preempted sits on every node, and the gang wants whole nodes.
+    NoWholeNode,
+    /// Enough whole nodes could be freed, but not in one rack.
+    NoRack,
+}
+
+/// The cluster before the gang arrives, and the gang.
+pub fn refusing(nodes: u32, why: Refuse) -> (Cluster, Vec<Change>) {
+    let mut cluster = bench::empty(nodes, 8, nodes.div_ceil(16));
+    let total = i64::from(nodes) * 8 * GPU;
+    let fourth = Bound::At(total / 4);
+    let greedy = Bound::At(0);
+    match why {
+        Refuse::TakerHasItsShare => {
+            bench::queues(&mut cluster, &[("taker", fourth), ("a", fourth), ("b", fourth), ("c", fourth)]);
+        }
+        Refuse::NobodyHasTooMuch => bench::queues(
+            &mut cluster,
+            &[("taker", Bound::At(80 * GPU)), ("a", fourth), ("b", fourth), ("c", fourth), ("d", fourth)],
+        ),
+        Refuse::VictimsAreFirm | Refuse::NoWholeNode | Refuse::NoRack => bench::queues(
+            &mut cluster,
+            &[("taker", Bound::At(total)), ("a", greedy), ("b", greedy), ("c", greedy), ("d", greedy)],
+        ),
+    }
+    let holders: &[&str] = match why {
+        Refuse::TakerHasItsShare => &["taker", "a", "b", "c"],
+        _ => &["a", "b", "c", "d"],
+    };
+    for node in 0..nodes {
+        let mut left = 8;
+        let pinned = match why {
+            Refuse::NoWholeNode => true,
+            // Five nodes of each rack could be freed.
+            Refuse::NoRack => node % 16 >= 5,
+            _ => false,
+        };
+        if pinned {
+            run(&mut cluster, &format!("firm-{node:06}"), "a", Preemptibility::NonPreemptible, 1, node);
+            left -= 1;
+        }
+        let queue = holders[node as usize % holders.len()];
+        let kind = match why {
+            Refuse::VictimsAreFirm => Preemptibility::NonPreemptible,
+            _ => Preemptibility::Preemptible,
+        };
+        run(&mut cluster, &format!("run-{node:06}"), queue, kind, left, node);
+    }
+    let mut arrival = bench::arrival("late", "taker", 10, 8, false);
+    if why == Refuse::NoRack {
+        require(&mut arrival, bench::LEVELS[1]);
+    }
+    (cluster, arrival)
+}
+
+/// Makes the gang of an arrival require one domain of a level.
+pub fn require(arrival: &mut [Change], level: &str) {
+    for change in arrival {
+        if let Change::PutGang(gang) = change {
+            let gang = Arc::make_mut(gang);
+            gang.groups[0].topology =
+                Some(TopologyRule { topology: bench::TOPOLOGY.into(), required: Some(level.into()), preferred: None });
+        }
+    }
+}
+
+/// A gang of pods of one GPU that runs on one node.
+fn run(cluster: &mut Cluster, name: &str, queue: &str, preemptibility: Preemptibility, pods: u32, node: u32) {
+    let node = cluster.nodes[node as usize].name.clone();
+    for change in bench::arrival(name, queue, pods, 1, false) {
+        match change {
+            Change::PutGang(gang) => {
+                let last_start = Some(gang.created);
+                cluster.gangs.push(Arc::new(Gang { preemptibility, last_start, ..(*gang).clone() }));
+            }
+            Change::PutPod(pod) => cluster.pods.push(Arc::new(placed(&pod, node.clone()))),
+            _ => {}
+        }
+    }
+}
+
+/// The pod as it is when it runs.
+pub fn placed(pod: &Pod, node: Name) -> Pod {
+    Pod { state: PodState::Running, node: Some(node), ..pod.clone() }
+}
+
+/// Takes the gangs that wait out of a cluster, with their pods: what is there before they arrive, and their arrival.
+pub fn split(cluster: Cluster) -> (Cluster, Vec<Change>) {
+    let waits = |pod: &Pod| pod.state == PodState::Pending;
+    let gangs: std::collections::BTreeSet<Key> =
+        cluster.pods.iter().filter(|pod| waits(pod)).filter_map(|pod| pod.gang.clone()).collect();
+    let (late_gangs, gangs_before) = cluster.gangs.into_iter().partition(|gang| gangs.contains(&gang.key));
+    let (late_pods, pods_before) = cluster
+        .pods
+        .into_iter()
+        .partition(|pod: &Arc<Pod>| pod.gang.as_ref().is_some_and(|gang| gangs.contains(gang)));
+    let late = Cluster { gangs: late_gangs, pods: late_pods, ..Cluster::default() };
+    (Cluster { gangs: gangs_before, pods: pods_before, ..cluster }, late.into_changes())
+}
+
+/// How many GPUs the pods of some changes ask for.
+pub fn gpus_asked(changes: &[Change]) -> i64 {
+    let pods = changes.iter().filter_map(|change| match change {
+        Change::PutPod(pod) => Some(pod.shape.requests.get(&Resource::Gpu)),
+        _ => None,
+    });
+    pods.sum::<i64>() / GPU
+}
