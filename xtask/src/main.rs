@@ -1,6 +1,7 @@
 //! Chores of the Muster workspace, one file per command. `cargo xtask --help` lists them.
 
 mod arrows;
+mod bench;
 mod crd_coverage;
 mod kube;
 mod test;
@@ -22,6 +23,8 @@ enum Command {
     Test(test::Args),
     /// Compare the generated CRDs with a folder of upstream CRDs
     CrdCoverage(crd_coverage::Args),
+    /// Measure what decisions cost
+    Bench(bench::Args),
     /// Build and run a real Kubernetes on loopback
     Kube(kube::Args),
 }
@@ -30,6 +33,7 @@ fn main() -> ExitCode {
     let outcome = match Args::parse().command {
         Command::Test(args) => test::run(args),
         Command::CrdCoverage(args) => crd_coverage::run(args),
+        Command::Bench(args) => bench::run(args),
         Command::Kube(args) => kube::run(args),
     };
     match outcome {

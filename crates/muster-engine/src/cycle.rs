@@ -7,7 +7,7 @@ use crate::order::{Entry, Lineup};
 use crate::place::{Failure, Mode};
 use crate::queues::Trio;
 use crate::solve::Found;
-use crate::state::{Spot, St, State};
+use crate::state::{Extra, Spot, St, State};
 use dense::Mark;
 use indexmap::IndexMap;
 use muster_model::{
@@ -16,6 +16,7 @@ use muster_model::{
 };
 use rustc_hash::FxBuildHasher;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 type Map<K, V> = IndexMap<K, V, FxBuildHasher>;
 
@@ -37,12 +38,13 @@ struct Signature {
     firm: bool,
     priority: i32,
     rule: Option<(muster_model::Name, Option<muster_model::Name>, Option<muster_model::Name>)>,
-    classes: Vec<(crate::ids::ClassId, u32)>,
+    classes: Vec<((crate::ids::ClassId, Option<crate::company::GuestId>), u32)>,
 }
 
 impl State {
     /// Brings everything that is kept between cycles up to date.
     pub fn begin_cycle(&mut self) {
+        self.favoured.clear();
         self.queues.refresh();
         let ranks_changed = self.nodes.refresh_ranks();
         self.topologies.refresh(&self.nodes, ranks_changed);
@@ -178,13 +180,16 @@ impl State {
         if row.groups.len() != 1 || row.n_active() > 0 {
             return None;
         }
-        let mut classes: BTreeMap<crate::ids::ClassId, u32> = BTreeMap::new();
+        let mut classes: BTreeMap<_, u32> = BTreeMap::new();
         for pod in pods {
             let p = self.pods.row(*pod);
-            if !self.company.is_silent(p.guest) || p.model.nominated.is_some() {
+            // Who needs company may find it later.
+            let rules = &self.classes.rows[p.class].shape.pods;
+            if !rules.affinity.is_empty() || !rules.spread.is_empty() || p.model.nominated.is_some() {
                 return None;
             }
-            *classes.entry(p.class).or_default() += 1;
+            let guest = (!self.company.is_silent(p.guest)).then_some(p.guest);
+            *classes.entry((p.class, guest)).or_default() += 1;
         }
         Some(Signature {
             queue: row.queue?,
@@ -215,7 +220,9 @@ impl State {
             if row.committed {
                 continue;
             }
-            let spot = Spot { st: St::Pipelined, ..row.spot.clone() };
+            let mut spot = Spot { st: St::Pipelined, ..row.spot.clone() };
+            // Which GPUs it gets is decided when it gets them.
+            spot.extra = spot.extra.map(|e| Arc::new(Extra { gpus: 0, ..Extra::clone(&e) }));
             self.move_pod(pod, spot);
         }
     }
@@ -225,6 +232,9 @@ impl State {
         let changed = self.changed_since(&mark);
         self.log.commit(mark);
         self.epoch += 1;
+        if let Some(by) = by {
+            self.favoured.insert(by, action);
+        }
         let by = by.map(|g| self.gangs.rows[g].key.clone());
         let mut withdrawn: Vec<muster_model::Key> = Vec::new();
         for pod in changed {

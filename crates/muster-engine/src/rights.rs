@@ -37,6 +37,10 @@ impl State {
         if !self.queues.is_sound_leaf(vq) || active.peek().is_none() || !active.all(|p| self.is_evictable(p)) {
             return false;
         }
+        // Others lost their places for it in this cycle; to take it over, one would have to have had the same right.
+        if self.favoured.get(&victim).is_some_and(|by| *by != Action::Consolidate || !t.preemptible()) {
+            return false;
+        }
         match action {
             Action::Consolidate => true,
             Action::Preempt => {

@@ -130,9 +130,11 @@ impl Search<'_> {
         if !room.has(pods.len()) {
             return false;
         }
-        let row = |p: &PodId| self.state.pods.row(*p);
-        let alone = pods.iter().all(|p| self.state.company.is_silent(row(p).guest));
-        // Trying it takes time in proportion to the victims; below that the search itself is as quick.
+        // Who needs company, or an even spread, may be worse off when everybody else is gone.
+        let alone = pods.iter().all(|p| {
+            let rules = &self.state.classes.rows[self.state.pods.row(*p).class].shape.pods;
+            rules.affinity.is_empty() && rules.spread.is_empty()
+        });
         if !alone || self.action == Action::Consolidate {
             return true;
         }
@@ -425,7 +427,9 @@ impl Search<'_> {
         let list: Vec<PodId> = taken.iter().copied().collect();
         if served && self.state.is_just(self.action, self.gang, need, &list, &self.before) {
             self.state.log.commit(mark);
-            return Some(taken);
+            // Who is taken at all is kept whole for the next try, pods that were left where they are included.
+            let gangs: Set<Option<GangId>> = taken.iter().map(|p| self.state.pods.row(*p).gang).collect();
+            return Some(victims.into_iter().filter(|p| gangs.contains(&self.state.pods.row(*p).gang)).collect());
         }
         self.state.roll_back(mark);
         self.failed.insert(print);

@@ -166,6 +166,8 @@ pub struct State {
     pub gpu_memory: (Option<i64>, Option<i64>),
     /// What there is to divide: capacity of usable nodes less what other schedulers' pods hold.
     pub total: Trio,
+    /// Gangs for which others were evicted or moved in this cycle, and by which action.
+    pub favoured: BTreeMap<GangId, muster_model::Action>,
     /// Changes with every decision; what failed before fails again while it stands still.
     pub epoch: u64,
 }
@@ -193,6 +195,7 @@ impl State {
             by_cpu_with_gpus: FreeIndex::default(),
             gpu_memory: (None, None),
             total: [0; 3],
+            favoured: BTreeMap::new(),
             epoch: 0,
         }
     }

@@ -1,10 +1,12 @@
-//! Full clusters that refuse a gang, each for another reason. The other benchmarks take their clusters from `muster_generate::bench`.
+//! Clusters that `muster_generate::bench` does not have: full ones that refuse a gang, each for another reason, and gangs whose pods ask
+//! for more than amounts.
 //!
-//! All of them have nodes of 8 GPUs in racks of 16, and one gang waits in queue `taker`.
+//! Those that refuse have nodes of 8 GPUs in racks of 16, and one gang waits in queue `taker`.
 
 use muster_generate::bench;
 use muster_model::{
-    Bound, Change, Cluster, GPU, Gang, Key, Name, Pod, PodState, Preemptibility, Resource, TopologyRule,
+    AffinityTerm, Bound, Change, Cluster, Expr, GPU, Gang, GpuShare, Key, LabelSelector, Name, Op, Pod,
+    PodState, Preemptibility, Resource, Shape, ShareSize, TopologyRule,
 };
 use std::sync::Arc;
 
@@ -67,18 +69,31 @@ pub fn refusing(nodes: u32, why: Refuse) -> (Cluster, Vec<Change>) {
     }
     let mut arrival = bench::arrival("late", "taker", 10, 8, false);
     if why == Refuse::NoRack {
-        require(&mut arrival, bench::LEVELS[1]);
+        want(&mut arrival, Near::Required(bench::LEVELS[1]));
     }
     (cluster, arrival)
 }
 
-/// Makes the gang of an arrival require one domain of a level.
-pub fn require(arrival: &mut [Change], level: &str) {
+/// How near the pods of a gang must be, or had better be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Near {
+    Anywhere,
+    Required(&'static str),
+    Preferred(&'static str),
+}
+
+/// Makes the gang of an arrival want its pods near each other.
+pub fn want(arrival: &mut [Change], near: Near) {
+    let (required, preferred) = match near {
+        Near::Anywhere => return,
+        Near::Required(level) => (Some(level.into()), None),
+        Near::Preferred(level) => (None, Some(level.into())),
+    };
+    let rule = TopologyRule { topology: bench::TOPOLOGY.into(), required, preferred };
     for change in arrival {
         if let Change::PutGang(gang) = change {
             let gang = Arc::make_mut(gang);
-            gang.groups[0].topology =
-                Some(TopologyRule { topology: bench::TOPOLOGY.into(), required: Some(level.into()), preferred: None });
+            gang.groups[0].topology = Some(rule.clone());
         }
     }
 }
@@ -124,4 +139,51 @@ pub fn gpus_asked(changes: &[Change]) -> i64 {
         _ => None,
     });
     pods.sum::<i64>() / GPU
+}
+
+/// Gives the first pod of every gang a core more than the others: a leader and its workers.
+pub fn with_leaders(cluster: Cluster) -> Cluster {
+    reshape(cluster, |pod, shape| {
+        if pod.key.name.ends_with("-0") {
+            shape.requests.add(Resource::Cpu, 1000);
+        }
+    })
+}
+
+/// Every pod wants half a GPU instead of a whole one.
+pub fn in_halves(cluster: Cluster) -> Cluster {
+    reshape(cluster, |_, shape| {
+        shape.requests.set(Resource::Gpu, 0);
+        shape.gpu_share = Some(GpuShare { size: ShareSize::Portion(GPU / 2), devices: 1 });
+    })
+}
+
+/// No two pods of a gang may be on one node.
+pub fn apart(cluster: Cluster) -> Cluster {
+    reshape(cluster, |pod, shape| {
+        let gang = pod.labels.get("gang").cloned().into_iter().collect();
+        shape.pods.anti_affinity = vec![AffinityTerm {
+            namespaces: None,
+            selector: LabelSelector { all: vec![Expr { key: "gang".into(), op: Op::In(gang) }] },
+            topology_key: bench::LEVELS[2].into(),
+        }];
+    })
+}
+
+/// Changes what pods ask for; those of one gang that ask for the same go on sharing it.
+fn reshape(cluster: Cluster, change: impl Fn(&Pod, &mut Shape)) -> Cluster {
+    let mut last: Vec<(Option<Key>, Arc<Shape>)> = Vec::new();
+    let pods = cluster.pods.iter().map(|pod| {
+        let mut shape = (*pod.shape).clone();
+        change(pod, &mut shape);
+        last.retain(|(gang, _)| *gang == pod.gang);
+        let shared = last.iter().find(|(_, known)| **known == shape).map(|(_, known)| known.clone());
+        let shape = shared.unwrap_or_else(|| {
+            let shape = Arc::new(shape);
+            last.push((pod.gang.clone(), shape.clone()));
+            shape
+        });
+        Arc::new(Pod { shape, ..(**pod).clone() })
+    });
+    Cluster { pods: pods.collect(), ..cluster }
 }

@@ -76,6 +76,8 @@ pub fn live(seed: u64, sizes: &Sizes, cycles: u32) -> Result<Tale, String> {
             let text = finding.to_string();
             all.extend(world.pods.iter().filter(|p| p.node.as_ref().is_some_and(|n| text.contains(&**n))).map(|p| format!("  there {} {:?} {:?} {} {:?} {:?} {:?}", p.key, p.state, p.node, p.shape.requests, p.shape.gpu_share, p.gpu_groups, p.gang.is_some())));
             all.extend(decisions.binds.iter().filter(|b| text.contains(&*b.placement.node)).map(|b| format!("  binds {} {:?}", b.pod, b.placement)));
+            all.extend(world.gangs.iter().filter(|g| text.contains(&*g.key.name)).map(|g| format!("  gang {} {:?} {:?}", g.key, g.preemptibility, g.groups.iter().map(|g| (g.name.clone(), g.parent, g.min)).collect::<Vec<_>>())));
+            all.extend(world.pods.iter().filter(|p| p.gang.as_ref().is_some_and(|g| text.contains(&*g.name))).map(|p| format!("  member {} {:?} {:?} {:?}", p.key, p.group, p.state, p.node)));
             return Err(at(&format!("{finding} (and {} more)\n{}", findings.len() - 1, all.join("\n"))));
         }
         let (mut fresh, _) = Engine::build(world.clone(), policy.clone());
@@ -84,12 +86,16 @@ pub fn live(seed: u64, sizes: &Sizes, cycles: u32) -> Result<Tale, String> {
             return Err(at(&difference(&decisions, &again)));
         }
         tale.add(&decisions);
-        let mut happened = happen(&world, &decisions, seed.wrapping_add(u64::from(cycle)));
-        happened.extend(changes(seed.wrapping_mul(31).wrapping_add(u64::from(cycle)), &world, 3));
+        let happened = happen(&world, &decisions, seed.wrapping_add(u64::from(cycle)));
         for change in &happened {
             apply(&mut world, change);
         }
         engine.apply(happened);
+        let more = changes(seed.wrapping_mul(31).wrapping_add(u64::from(cycle)), &world, 3);
+        for change in &more {
+            apply(&mut world, change);
+        }
+        engine.apply(more);
         world.now = now + Span::seconds(30);
     }
     Ok(tale)
