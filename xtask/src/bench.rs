@@ -289,7 +289,9 @@ fn tables(benches: &[Bench]) -> String {
             ]);
         }
     }
-    text += &columns(&rows);
+    if !plain.is_empty() {
+        text += &columns(&rows);
+    }
 
     let mut rows = vec![row(["SHAPE OF KAI'S SCALE TESTS", "CPU ms", "KAI, END TO END, s", "RATIO"])];
     for (bench, figure) in plain.iter().flat_map(|b| b.figures.iter().map(move |f| (b, f))) {
@@ -328,8 +330,10 @@ fn tables(benches: &[Bench]) -> String {
         let millions = bench.instructions.map(|n| format!("{:.2}", n as f64 / 1e6));
         rows.push(vec![bench.name.clone(), millions.unwrap_or_else(|| "not available".to_owned())]);
     }
-    text += "\n";
-    text += &columns(&rows);
+    if !plain.is_empty() {
+        text += "\n";
+        text += &columns(&rows);
+    }
 
     for bench in benches {
         for fact in bench.facts.iter().filter(|_| !bench.name.starts_with("growth/")) {

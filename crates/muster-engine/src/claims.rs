@@ -17,6 +17,8 @@ pub struct Given {
     pub device: DeviceId,
     /// It only looks at the device.
     pub admin: bool,
+    /// Another pod's placement gave it to the claim; this one joins.
+    pub shared: bool,
 }
 
 /// What is known of a claim; pods may name it before it is there.
@@ -127,14 +129,16 @@ impl State {
             let model = claim.model.as_ref()?;
             devices::admit(i, model, &gang.queue, &row.model.uid).ok()?;
             if let Some(allocation) = &model.allocation {
-                if !devices::allocation_reaches(allocation, &here.name, &here.labels) {
+                // While its users are sent away on trial, somebody else may have been promised its devices.
+                let free = claim.held || !claim.fixed.iter().any(|d| self.devices.is_held(*d));
+                if !free || !devices::allocation_reaches(allocation, &here.name, &here.labels) {
                     return None;
                 }
             } else if claim.n_users > 0 {
                 if !claim.given.iter().all(|g| self.devices.reaches(g.device, &here.name, &here.labels)) {
                     return None;
                 }
-                out.extend(claim.given.iter().cloned());
+                out.extend(claim.given.iter().map(|g| Given { shared: true, ..g.clone() }));
             } else {
                 open.push((claim, model));
             }
@@ -156,6 +160,7 @@ impl State {
                 request: name.clone(),
                 device: *device,
                 admin: pick.admin,
+                shared: false,
             }));
         }
         Some(out)

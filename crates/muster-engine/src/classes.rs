@@ -5,7 +5,7 @@
 //! computed once and kept current as nodes change.
 
 use crate::ids::{ClassId, NodeId};
-use crate::nodes::{CPU_DIM, GPU_DIM, MEMORY_DIM, Need, Nodes};
+use crate::nodes::{CPU_DIM, GPU_DIM, MEMORY_DIM, MOST, Need, Nodes};
 use dense::{IdSet, IdVec, Interner, define_id};
 use muster_model::{
     GPU, GpuShare, MigStrategy, Name, Node, NodeReason, NodeRule, Shape, ShareSize, TaintEffect, Toleration,
@@ -75,7 +75,7 @@ impl Classes {
         let need: Need = amounts
             .into_iter()
             .filter(|(_, amount)| *amount > 0)
-            .map(|(r, amount)| (nodes.dim(&r) as u32, amount))
+            .map(|(r, amount)| (nodes.dim(&r) as u32, amount.min(MOST)))
             .collect();
         let of = |dim: usize| {
             need.iter().find(|(d, _)| *d as usize == dim).map_or(0, |(_, amount)| i128::from(*amount))
@@ -92,7 +92,7 @@ impl Classes {
         };
         let portion = match shape.gpu_share {
             Some(GpuShare { size: ShareSize::Portion(part), devices }) => {
-                i128::from(part) * i128::from(devices)
+                i128::from(part.max(0)) * i128::from(devices)
             }
             _ => 0,
         };
@@ -170,10 +170,11 @@ impl Classes {
 
     /// What a share takes of one GPU of this size, in thousandths of a MiB.
     pub fn share_amount(share: GpuShare, size: i64) -> i64 {
-        match share.size {
-            ShareSize::Portion(part) => part.saturating_mul(size) / GPU,
-            ShareSize::Memory(mib) => mib.saturating_mul(1000),
-        }
+        let amount = match share.size {
+            ShareSize::Portion(part) => i128::from(part) * i128::from(size) / i128::from(GPU),
+            ShareSize::Memory(mib) => i128::from(mib) * 1000,
+        };
+        amount.clamp(0, i128::from(MOST)) as i64
     }
 
     /// What a share in memory costs a queue on GPUs of this many MiB: rounded up to hundredths of a GPU.
@@ -182,7 +183,7 @@ impl Classes {
             ShareSize::Portion(_) => 0,
             ShareSize::Memory(mib) => {
                 let memory = i128::from(memory.max(1));
-                (i128::from(mib) * 100 + memory - 1) / memory * 10 * i128::from(share.devices)
+                (i128::from(mib.max(0)) * 100 + memory - 1) / memory * 10 * i128::from(share.devices)
             }
         }
     }

@@ -12,7 +12,7 @@ use dense::Mark;
 use indexmap::IndexMap;
 use muster_model::{
     Action, Bind, Conditions, Decisions, Evict, Grace, MigStrategy, Min, Pipeline, Placement, Reason,
-    Resource, Span, ZoneUse,
+    Resource, Span, Time, ZoneUse,
 };
 use rustc_hash::FxBuildHasher;
 use std::collections::BTreeMap;
@@ -45,6 +45,7 @@ impl State {
     /// Brings everything that is kept between cycles up to date.
     pub fn begin_cycle(&mut self) {
         self.favoured.clear();
+        self.company_made = false;
         self.queues.refresh();
         let ranks_changed = self.nodes.refresh_ranks();
         self.topologies.refresh(&self.nodes, ranks_changed);
@@ -242,6 +243,10 @@ impl State {
             let Some(gang) = row.gang.map(|g| self.gangs.rows[g].key.clone()) else { continue };
             let key = row.model.key.clone();
             let was_there = row.origin.node.is_some();
+            // Sent away and back again: what was decided stands.
+            if row.decided.as_ref() == Some(&row.spot) {
+                continue;
+            }
             if row.committed && !was_there {
                 // What was decided before is no longer so.
                 ledger.decisions.binds.retain(|b| b.pod != key);
@@ -270,7 +275,7 @@ impl State {
                 // A place or a promise of this cycle that someone else needs more.
                 St::Pending if row.spot.on_trial => {
                     self.move_pod(pod, Spot::waiting());
-                    self.pods.set_committed(pod, false);
+                    self.pods.withdraw(pod);
                     withdrawn.push(gang);
                     false
                 }
@@ -289,7 +294,9 @@ impl State {
                 _ => false,
             };
             if decided {
-                self.pods.set_committed(pod, true);
+                let rules = &self.classes.rows[self.pods.row(pod).class].shape.pods;
+                self.company_made |= !rules.affinity.is_empty() || !rules.spread.is_empty();
+                self.pods.set_committed(pod);
                 ledger.changed.push(pod);
             }
         }
@@ -332,6 +339,7 @@ impl State {
             placement.devices = extra
                 .devices
                 .iter()
+                .filter(|g| !g.shared)
                 .map(|g| (g.claim.clone(), g.request.clone(), self.device_name(g.device)))
                 .collect();
         }
@@ -345,20 +353,21 @@ impl State {
         }
         let mut line = self.lineup(action);
         let mut failed: BTreeMap<Signature, (u64, Reason)> = BTreeMap::new();
+        let mut lined_up = false;
         let mut left = self.policy.action_search_budget.unwrap_or(u64::MAX);
         while let Some(entry) = line.pop(self) {
             let gang = entry.gang;
             let pods = self.gangs.rows[gang].to_place(&self.pods, false);
-            let Some(model) = self.gangs.rows[gang].model.clone() else { continue };
-            let anchor = model.last_eviction.map_or(model.created, |t| t.max(model.created));
-            let until = anchor + model.preemption_delay;
-            if model.preemption_delay > Span::ZERO && until > self.now {
+            if let Some(until) = self.delayed_until(gang) {
                 ledger.searches.entry(gang).or_default().push(Reason::PreemptionDelay { until });
                 continue;
             }
             let need = self.demand_of(&pods);
             if pods.is_empty() || !self.may_search(action, gang, &pods, &need) {
                 continue;
+            }
+            if !std::mem::replace(&mut lined_up, true) {
+                self.line_up();
             }
             let signature = self.signature(gang, &pods);
             if let Some((epoch, reason)) = signature.as_ref().and_then(|s| failed.get(s))
@@ -367,24 +376,24 @@ impl State {
                 ledger.searches.entry(gang).or_default().push(reason.clone());
                 continue;
             }
-            let candidates = self.candidates(action, gang, &need);
             let budget = self.policy.gang_search_budget.unwrap_or(u64::MAX).min(left);
             let mark = self.mark();
-            let found = self.search(action, gang, candidates, budget);
+            let (found, spent) = self.search(action, gang, budget);
+            left = left.saturating_sub(spent);
             let reason = match found {
                 Found::Solution => {
+                    let changed = self.changed_since(&mark);
                     self.commit(mark, action, Some(gang), ledger);
                     ledger.failures.swap_remove(&gang);
+                    let mut gangs: Vec<GangId> =
+                        changed.iter().filter_map(|p| self.pods.row(*p).gang).collect();
+                    gangs.sort_unstable();
+                    gangs.dedup();
+                    self.stand_anew(&gangs);
                     continue;
                 }
-                Found::Nothing { candidates, tried } => {
-                    left = left.saturating_sub(tried);
-                    Reason::NoVictims { action, candidates, tried }
-                }
-                Found::Unknown { tried } => {
-                    left = left.saturating_sub(tried);
-                    Reason::SearchEnded { action, tried }
-                }
+                Found::Nothing { candidates, tried } => Reason::NoVictims { action, candidates, tried },
+                Found::Unknown { tried } => Reason::SearchEnded { action, tried },
             };
             self.roll_back(mark);
             if let Some(signature) = signature {
@@ -394,22 +403,12 @@ impl State {
         }
     }
 
-    /// Gangs that may lose pods to this one, with their pods in order.
-    pub fn candidates(&mut self, action: Action, gang: GangId, need: &Trio) -> Vec<GangId> {
-        let mut candidates: Vec<GangId> =
-            self.gangs.rows.ids().filter(|v| self.is_candidate(action, gang, *v, need)).collect();
-        for victim in &candidates {
-            self.gangs.rows[*victim].sort(&mut self.pods);
-        }
-        if action == Action::Consolidate
-            && let Some(most) = self.policy.max_consolidation_victims
-        {
-            // The gangs that cost the least to move.
-            candidates
-                .sort_by_cached_key(|g| (self.gangs.rows[*g].n_active(), self.gangs.rows[*g].key.clone()));
-            candidates.truncate(most as usize);
-        }
-        candidates
+    /// Until when a gang may not cause evictions, if that is still to come.
+    pub fn delayed_until(&self, gang: GangId) -> Option<Time> {
+        let model = self.gangs.rows[gang].model.as_ref()?;
+        let anchor = model.last_eviction.map_or(model.created, |t| t.max(model.created));
+        let until = anchor + model.preemption_delay;
+        (model.preemption_delay > Span::ZERO && until > self.now).then_some(until)
     }
 
     /// Whether a gang may look for victims by this action at all.
@@ -418,7 +417,9 @@ impl State {
         match action {
             Action::Consolidate => {
                 let gpus: i128 = need[2];
+                // Moving others frees no quota.
                 row.preemptible()
+                    && self.over_capacity(gang, pods).is_none()
                     && (gpus == 0 || i128::from(self.gpus_left()) >= gpus || self.has_shares(pods))
             }
             Action::Reclaim => self.can_reclaim(gang, need),
@@ -474,9 +475,12 @@ impl State {
 fn mig_gpus(resource: &Resource) -> i128 {
     let Resource::Other(name) = resource else { return 0 };
     let Some(profile) = name.strip_prefix("nvidia.com/mig-") else { return 0 };
-    match profile.split_once("g.") {
-        Some((n, _)) => n.parse::<i128>().unwrap_or(0) * i128::from(muster_model::GPU),
-        None => 0,
+    // Exactly `<parts>g.<memory>gb`; a profile with a suffix is charged nothing, so it counts for nothing.
+    let Some((parts, memory)) = profile.split_once("g.") else { return 0 };
+    let memory = memory.strip_suffix("gb").and_then(|n| n.parse::<u32>().ok());
+    match (parts.parse::<u8>(), memory) {
+        (Ok(parts), Some(_)) => i128::from(parts) * i128::from(muster_model::GPU),
+        _ => 0,
     }
 }
 

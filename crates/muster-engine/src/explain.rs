@@ -16,8 +16,10 @@ use std::collections::BTreeMap;
 
 /// So many classes are counted node by node after a cycle; who waits for the same reason shares the count.
 const MOST_TALLIES: usize = 256;
-/// Trials that an explanation may make in search of victims.
-const TRIALS: u64 = 2_000;
+/// Pods that an explanation may move on trial in search of victims.
+const TRIALS: u64 = 20_000;
+/// Victims are proposed from so many nodes at most; who needs more is not helped by a list.
+const MOST_NODES: usize = 256;
 /// So many running gangs with a declared end are looked at.
 const MOST_ENDS: usize = 4_096;
 
@@ -193,7 +195,8 @@ impl State {
         let gang = self.gangs.get(key)?;
         self.begin_cycle();
         self.gangs.rows[gang].sort(&mut self.pods);
-        if self.gangs.rows[gang].n_pending == 0 {
+        let row = &self.gangs.rows[gang];
+        if row.n_pending == 0 && row.leaves().all(|(_, g)| g.count(St::Gated) == 0) {
             return None;
         }
         let mut refusal = self.refusal(gang);
@@ -237,23 +240,27 @@ impl State {
         self.explain_searches(gang, pods, refusal);
         if by_room {
             refusal.remedies.extend(self.more_capacity(pods, &refusal.reasons));
-            refusal.remedies.extend(self.victims_that_would_do(gang));
+            refusal.remedies.extend(self.victims_that_would_do(gang, pods));
             refusal.remedies.extend(self.when_others_end(gang, pods));
         }
     }
 
     /// What the actions that take from others would find.
     fn explain_searches(&mut self, gang: GangId, pods: &[PodId], refusal: &mut Refusal) {
+        if let Some(until) = self.delayed_until(gang) {
+            refusal.reasons.push(Reason::PreemptionDelay { until });
+            return;
+        }
         let need = self.demand_of(pods);
+        self.line_up();
         for action in self.policy.actions.clone() {
             if !matches!(action, Action::Consolidate | Action::Reclaim | Action::Preempt)
                 || !self.may_search(action, gang, pods, &need)
             {
                 continue;
             }
-            let candidates = self.candidates(action, gang, &need);
             let mark = self.mark();
-            let found = self.search(action, gang, candidates, TRIALS);
+            let (found, _) = self.search(action, gang, TRIALS);
             self.roll_back(mark);
             match found {
                 Found::Solution => {}
@@ -322,35 +329,70 @@ impl State {
         None
     }
 
-    /// Which gangs would have to go, whoever may decide that.
-    fn victims_that_would_do(&mut self, gang: GangId) -> Option<Remedy> {
-        let candidates: Vec<GangId> = self
-            .gangs
-            .rows
-            .ids()
-            .filter(|v| {
-                let row = &self.gangs.rows[*v];
-                *v != gang
-                    && row.preemptible()
-                    && row.queue.is_some_and(|q| self.queues.is_sound_leaf(q))
-                    && row.pods().any(|p| self.is_evictable(p))
+    /// Which gangs would have to go, whoever may decide that: those of as few nodes as possible, where the fewest gangs are.
+    fn victims_that_would_do(&mut self, gang: GangId, pods: &[PodId]) -> Option<Remedy> {
+        let class = self.pods.row(*pods.first()?).class;
+        let rule = self.classes.rows[class].rule;
+        let mut nodes: Vec<(usize, u32, Vec<GangId>)> = self
+            .classes
+            .allowed(rule)?
+            .iter()
+            .filter_map(|node| {
+                let row = &self.nodes.rows[node];
+                let mut gangs: Vec<GangId> = row
+                    .pods
+                    .iter()
+                    .filter(|p| self.is_evictable(**p))
+                    .filter_map(|p| self.pods.row(*p).gang)
+                    .filter(|g| *g != gang && self.gangs.rows[*g].preemptible())
+                    .collect();
+                gangs.sort_unstable();
+                gangs.dedup();
+                (!gangs.is_empty()).then_some((gangs.len(), row.rank, gangs))
             })
             .collect();
-        for victim in &candidates {
-            self.gangs.rows[*victim].sort(&mut self.pods);
+        nodes.sort();
+        let would_do = |state: &mut Self, n: usize| -> Option<Vec<GangId>> {
+            let mut gangs: Vec<GangId> = nodes[..n].iter().flat_map(|(_, _, g)| g.iter().copied()).collect();
+            gangs.sort_unstable();
+            gangs.dedup();
+            let leaving: Vec<PodId> = gangs
+                .iter()
+                .flat_map(|g| state.gangs.rows[*g].pods())
+                .filter(|p| state.is_evictable(*p))
+                .collect();
+            let mark = state.mark();
+            for pod in leaving {
+                state.evict_on_trial(pod);
+            }
+            let fits = state.place(gang, pods, Mode::PromiseOnly).is_ok();
+            state.roll_back(mark);
+            fits.then_some(gangs)
+        };
+        // Doubling, then bisecting: more leaving only makes more room.
+        let mut n = 1;
+        let most = nodes.len().min(MOST_NODES);
+        let mut found = loop {
+            if n > most {
+                return None;
+            }
+            match would_do(self, n) {
+                Some(gangs) => break gangs,
+                None if n == most => return None,
+                None => n = (2 * n).min(most),
+            }
+        };
+        let (mut lo, mut hi) = (n / 2, n);
+        while hi - lo > 1 {
+            let mid = lo.midpoint(hi);
+            match would_do(self, mid) {
+                Some(gangs) => (hi, found) = (mid, gangs),
+                None => lo = mid,
+            }
         }
-        let mark = self.mark();
-        let found = self.search(Action::Allocate, gang, candidates, TRIALS);
-        let mut gangs: Vec<Key> = self
-            .changed_since(&mark)
-            .into_iter()
-            .filter(|p| self.pods.row(*p).spot.on_trial)
-            .filter_map(|p| Some(self.gangs.rows[self.pods.row(p).gang?].key.clone()))
-            .collect();
-        self.roll_back(mark);
+        let mut gangs: Vec<Key> = found.into_iter().map(|g| self.gangs.rows[g].key.clone()).collect();
         gangs.sort();
-        gangs.dedup();
-        (found == Found::Solution && !gangs.is_empty()).then_some(Remedy::Evict { gangs })
+        Some(Remedy::Evict { gangs })
     }
 
     /// The first moment at which enough running gangs have ended by their own declaration.

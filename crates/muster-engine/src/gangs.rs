@@ -67,6 +67,8 @@ impl Row {
     pub fn set_model(&mut self, model: Option<Arc<Gang>>) {
         self.groups = match &model {
             None => Vec::new(),
+            // Deeper than anyone means it, and deeper than it is safe to go: such a gang is never ready.
+            Some(gang) if depth(gang) > 64 => Vec::new(),
             Some(gang) => {
                 let mut groups: Vec<Group> = gang
                     .groups
@@ -361,6 +363,16 @@ impl Row {
             g.first_waiting = 0;
         }
     }
+}
+
+/// How deep the tree of groups is.
+fn depth(gang: &Gang) -> usize {
+    let mut depths: Vec<usize> = Vec::with_capacity(gang.groups.len());
+    for (i, group) in gang.groups.iter().enumerate() {
+        let parent = group.parent.map(|p| p as usize).filter(|p| *p < i);
+        depths.push(parent.map_or(1, |p| depths[p] + 1));
+    }
+    depths.into_iter().max().unwrap_or(0)
 }
 
 impl Group {

@@ -22,6 +22,9 @@ pub const MEMORY_DIM: usize = 1;
 pub const GPU_DIM: usize = 2;
 pub const PODS_DIM: usize = 3;
 
+/// Amounts are held to this on the way in, a pebibyte in bytes: thousands of pods on a node add up without wrapping around.
+pub const MOST: i64 = 1 << 50;
+
 /// What a class needs: (dimension, amount), only what is not zero.
 pub type Need = SmallVec<[(u32, i64); 4]>;
 
@@ -128,7 +131,7 @@ impl Nodes {
         let amounts: Vec<(usize, i64)> = match &model {
             Some(node) => {
                 let list: Vec<_> = node.allocatable.iter().map(|(r, a)| (r.clone(), a)).collect();
-                list.into_iter().map(|(r, a)| (self.dim(&r), a.max(0))).collect()
+                list.into_iter().map(|(r, a)| (self.dim(&r), a.clamp(0, MOST))).collect()
             }
             None => Vec::new(),
         };
@@ -214,7 +217,7 @@ impl Nodes {
 
     /// What a GPU of the node can be divided into: thousandths of a MiB, of 100 MiB where the size is not known.
     pub fn gpu_size(&self, id: NodeId) -> i64 {
-        self.gpu_memory(id).unwrap_or(100) * 1000
+        self.gpu_memory(id).unwrap_or(100).min(MOST / 1000) * 1000
     }
 
     pub fn gpu_memory(&self, id: NodeId) -> Option<i64> {
@@ -234,7 +237,7 @@ impl Nodes {
             + shared
                 .iter()
                 .filter(|g| g.counts_apart())
-                .map(|g| (g.left_soon(size).max(0) * GPU) / size)
+                .map(|g| (i128::from(g.left_soon(size).max(0)) * i128::from(GPU) / i128::from(size)) as i64)
                 .sum::<i64>()
     }
 

@@ -10,9 +10,11 @@ use crate::state::State;
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
 use std::cmp::Ordering;
+use std::sync::Arc;
 
 type Map<K, V> = IndexMap<K, V, FxBuildHasher>;
 
+#[derive(Clone)]
 pub struct Lineup {
     victims: bool,
     leaves: Map<QueueId, Leaf>,
@@ -21,7 +23,7 @@ pub struct Lineup {
     roots: Vec<QueueId>,
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Leaf {
     /// The next one last.
     line: Vec<Entry>,
@@ -36,7 +38,7 @@ pub struct Entry {
     pub amount: Trio,
     elastic: u8,
     /// Of a victim: the pods that it still has.
-    pub left: Vec<PodId>,
+    pub left: Arc<[PodId]>,
 }
 
 impl Lineup {
@@ -59,6 +61,19 @@ impl Lineup {
             }
             self.link(state, queue);
         }
+    }
+
+    /// Takes over a line that is in order already.
+    pub fn add_sorted(&mut self, state: &State, queue: QueueId, line: Vec<Entry>) {
+        if !line.is_empty() {
+            self.leaves.entry(queue).or_default().line = line;
+            self.link(state, queue);
+        }
+    }
+
+    /// Everyone in line, in no particular order.
+    pub fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.leaves.values().flat_map(|leaf| leaf.line.iter())
     }
 
     /// Only the first of every queue stay in line.
@@ -167,11 +182,11 @@ impl Entry {
     /// A gang that wants to place these pods.
     pub fn asking(state: &State, gang: GangId, pods: &[PodId]) -> Self {
         let elastic = state.gangs.rows[gang].elastic_state();
-        Self { gang, amount: state.demand_of(pods), elastic, left: Vec::new() }
+        Self { gang, amount: state.demand_of(pods), elastic, left: Arc::from([]) }
     }
 
     /// A gang that may lose these pods.
-    pub fn holding(state: &State, gang: GangId, left: Vec<PodId>) -> Self {
+    pub fn holding(state: &State, gang: GangId, left: Arc<[PodId]>) -> Self {
         let amount = left.iter().fold([0; 3], |sum, p| {
             let row = state.pods.row(*p);
             let memory = row.spot.node.and_then(|n| state.nodes.gpu_memory(n));
@@ -180,6 +195,78 @@ impl Entry {
         let row = &state.gangs.rows[gang];
         let elastic = row.elastic_state_of(&|g| g.pods.iter().filter(|p| left.contains(p)).count() as u32);
         Self { gang, amount, elastic, left }
+    }
+}
+
+/// Lines that are kept in order while an action goes from gang to gang: who waits, and who could lose pods, by queue.
+#[derive(Default)]
+pub struct Standing {
+    pub waiting: Map<QueueId, Vec<Entry>>,
+    pub victims: Map<QueueId, Vec<Entry>>,
+}
+
+impl State {
+    /// Puts everyone in line.
+    pub fn line_up(&mut self) {
+        let gangs: Vec<GangId> = self.gangs.rows.ids().collect();
+        self.standing = Standing::default();
+        for gang in gangs {
+            self.stand(gang, false);
+        }
+        let mut standing = std::mem::take(&mut self.standing);
+        for line in standing.waiting.values_mut() {
+            line.sort_by(|a, b| in_line(self, false, b, a));
+        }
+        for line in standing.victims.values_mut() {
+            line.sort_by(|a, b| in_line(self, true, b, a));
+        }
+        self.standing = standing;
+    }
+
+    /// Gangs changed: they stand elsewhere now, or nowhere.
+    pub fn stand_anew(&mut self, gangs: &[GangId]) {
+        for gang in gangs {
+            let Some(queue) = self.gangs.rows[*gang].queue else { continue };
+            for lines in [&mut self.standing.waiting, &mut self.standing.victims] {
+                if let Some(line) = lines.get_mut(&queue) {
+                    line.retain(|e| e.gang != *gang);
+                }
+            }
+            self.stand(*gang, true);
+        }
+    }
+
+    fn stand(&mut self, gang: GangId, in_order: bool) {
+        let row = &self.gangs.rows[gang];
+        let Some(queue) = row.queue.filter(|q| self.queues.is_sound_leaf(*q)) else { return };
+        if row.n_pending > 0 {
+            let entry = Entry::asking(self, gang, &row.to_place(&self.pods, false));
+            self.insert(queue, false, entry, in_order);
+        }
+        // A gang that was moved in this cycle is left alone: what would stay of it could not be told.
+        let row = &self.gangs.rows[gang];
+        if row.preemptible()
+            && row.pods().all(|p| !self.pods.row(p).spot.st.is_active() || self.is_evictable(p))
+        {
+            let left: Arc<[PodId]> = row.pods().filter(|p| self.is_evictable(*p)).collect();
+            if !left.is_empty() {
+                let entry = Entry::holding(self, gang, left);
+                self.insert(queue, true, entry, in_order);
+            }
+        }
+    }
+
+    fn insert(&mut self, queue: QueueId, victims: bool, entry: Entry, in_order: bool) {
+        let lines = if victims { &mut self.standing.victims } else { &mut self.standing.waiting };
+        let mut line = std::mem::take(lines.entry(queue).or_default());
+        let at = if in_order {
+            line.partition_point(|other| in_line(self, victims, other, &entry) == Ordering::Greater)
+        } else {
+            line.len()
+        };
+        line.insert(at, entry);
+        let lines = if victims { &mut self.standing.victims } else { &mut self.standing.waiting };
+        lines.insert(queue, line);
     }
 }
 

@@ -287,12 +287,21 @@ impl State {
         } else {
             SmallVec::from_slice(&[(&self.by_gpu, least_key(self.policy.gpu_strategy, &class.need, GPU_DIM))])
         };
+        let inside = |node: &NodeId| allowed.contains(*node) && members.is_none_or(|m| m.set.contains(*node));
+        if !class.cpu_only && class.need.iter().any(|(d, _)| *d as usize == GPU_DIM) {
+            // What is there now comes first, whatever is coming elsewhere.
+            let from = indexes[0].1;
+            let now = self.by_idle_gpu.from(from).filter(inside);
+            if let Some(node) = now.into_iter().find(|n| self.fit(pod, class, *n) == Some(Fit::Now)) {
+                return Some((node, Fit::Now));
+            }
+            let soon =
+                self.by_gpu.from(from).filter(inside).find_map(|n| Some((n, self.fit(pod, class, n)?)));
+            return soon;
+        }
         let mut soon = None;
         for (index, from) in indexes {
-            for node in index.from(from) {
-                if !allowed.contains(node) || members.is_some_and(|m| !m.set.contains(node)) {
-                    continue;
-                }
+            for node in index.from(from).filter(inside) {
                 match self.fit(pod, class, node) {
                     Some(Fit::Now) => return Some((node, Fit::Now)),
                     Some(Fit::Soon) if soon.is_none() => soon = Some((node, Fit::Soon)),
@@ -311,6 +320,7 @@ impl State {
             self.by_cpu_with_gpus.refresh(&self.nodes, |nodes, id| cpu_key(nodes, id, cpu, true));
         } else {
             self.by_gpu.refresh(&self.nodes, |nodes, id| gpu_key(nodes, id, gpu));
+            self.by_idle_gpu.refresh(&self.nodes, |nodes, id| idle_gpu_key(nodes, id, gpu));
         }
     }
 
@@ -319,15 +329,18 @@ impl State {
         let (gpu, cpu) = (self.policy.gpu_strategy, self.policy.cpu_strategy);
         if ranks_changed || !self.by_gpu.is_built() {
             self.by_gpu.build(&self.nodes, |nodes, id| gpu_key(nodes, id, gpu));
+            self.by_idle_gpu.build(&self.nodes, |nodes, id| idle_gpu_key(nodes, id, gpu));
             self.by_cpu.build(&self.nodes, |nodes, id| cpu_key(nodes, id, cpu, false));
             self.by_cpu_with_gpus.build(&self.nodes, |nodes, id| cpu_key(nodes, id, cpu, true));
         } else {
             self.by_gpu.refresh(&self.nodes, |nodes, id| gpu_key(nodes, id, gpu));
+            self.by_idle_gpu.refresh(&self.nodes, |nodes, id| idle_gpu_key(nodes, id, gpu));
             self.by_cpu.refresh(&self.nodes, |nodes, id| cpu_key(nodes, id, cpu, false));
             self.by_cpu_with_gpus.refresh(&self.nodes, |nodes, id| cpu_key(nodes, id, cpu, true));
         }
         self.nodes.journal.clear();
         self.by_gpu.rewind();
+        self.by_idle_gpu.rewind();
         self.by_cpu.rewind();
         self.by_cpu_with_gpus.rewind();
         self.topologies.forget_fits();
@@ -670,6 +683,10 @@ fn gpu_key(nodes: &Nodes, id: NodeId, strategy: Option<Strategy>) -> Option<i64>
         Some(Strategy::Binpack) => nodes.gpus_left(id),
         Some(Strategy::Spread) => -ratio(nodes.gpus_left(id), nodes.cap(id, GPU_DIM)),
     })
+}
+
+fn idle_gpu_key(nodes: &Nodes, id: NodeId, strategy: Option<Strategy>) -> Option<i64> {
+    if nodes.idle(id, GPU_DIM) < GPU { None } else { gpu_key(nodes, id, strategy) }
 }
 
 fn cpu_key(nodes: &Nodes, id: NodeId, strategy: Option<Strategy>, with_gpus: bool) -> Option<i64> {

@@ -41,6 +41,8 @@ pub struct Row {
     pub fair: Trio,
     /// What it may hold before others may take from it; `None`: everything.
     pub allocatable: [Option<i128>; 3],
+    /// What it deserves; `None`: everything.
+    quota: [Option<i128>; 3],
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -84,6 +86,7 @@ impl Queues {
             sums: Sums::default(),
             fair: [0; 3],
             allocatable: [Some(0); 3],
+            quota: [Some(0); 3],
         });
         self.ids.insert(name.clone(), id);
         self.stale = true;
@@ -91,7 +94,12 @@ impl Queues {
     }
 
     pub fn set_model(&mut self, id: QueueId, model: Option<Arc<Queue>>) {
-        self.rows[id].model = model;
+        let row = &mut self.rows[id];
+        row.model = model;
+        row.quota = [0, 1, 2].map(|r| match row.share(r).quota {
+            Bound::At(quota) => Some(i128::from(quota)),
+            Bound::Unlimited => None,
+        });
         self.stale = true;
     }
 
@@ -368,10 +376,7 @@ impl Row {
     }
 
     pub fn quota(&self) -> [Option<i128>; 3] {
-        [0, 1, 2].map(|r| match self.share(r).quota {
-            Bound::At(quota) => Some(i128::from(quota)),
-            Bound::Unlimited => None,
-        })
+        self.quota
     }
 
     fn uses_what_it_has_no_share_of(&self, held: &Trio) -> bool {

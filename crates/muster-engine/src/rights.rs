@@ -20,41 +20,54 @@ impl State {
         let row = self.pods.row(pod);
         match row.spot.st {
             St::Binding | St::Bound | St::Running => row.spot.st == row.origin.st,
-            St::Allocated | St::Pipelined => row.committed && row.origin.node.is_none(),
+            St::Allocated | St::Pipelined => row.committed && row.origin.node.is_none() && !self.company_made,
             _ => false,
         }
     }
 
-    /// Whether a gang may lose pods to another one at all; the search decides whether it must.
-    pub fn is_candidate(&self, action: Action, taker: GangId, victim: GangId, need: &Trio) -> bool {
+    /// Whether a gang that could lose pods may lose them to this one; the search decides whether it must.
+    pub fn is_candidate(&self, action: Action, taker: GangId, victim: GangId) -> bool {
         let (t, v) = (&self.gangs.rows[taker], &self.gangs.rows[victim]);
-        if taker == victim || !v.preemptible() {
-            return false;
-        }
-        let (Some(tq), Some(vq)) = (t.queue, v.queue) else { return false };
-        // A gang that was moved in this cycle is left alone: what would stay of it could not be told.
-        let mut active = v.pods().filter(|p| self.pods.row(*p).spot.st.is_active()).peekable();
-        if !self.queues.is_sound_leaf(vq) || active.peek().is_none() || !active.all(|p| self.is_evictable(p)) {
-            return false;
-        }
         // Others lost their places for it in this cycle; to take it over, one would have to have had the same right.
-        if self.favoured.get(&victim).is_some_and(|by| *by != Action::Consolidate || !t.preemptible()) {
+        if taker == victim
+            || self.favoured.get(&victim).is_some_and(|by| *by != Action::Consolidate || !t.preemptible())
+        {
             return false;
         }
         match action {
-            Action::Consolidate => true,
+            Action::Consolidate | Action::Allocate => true,
             Action::Preempt => {
-                tq == vq
-                    && v.priority() < t.priority()
+                v.priority() < t.priority()
                     && (self.preempt_protection(victim) <= self.now || v.elastic_state() == 2)
             }
             Action::Reclaim => {
-                tq != vq
-                    && (!self.policy.quotas || self.may_lose_to(tq, vq, need))
-                    && (self.reclaim_protection(tq, victim) <= self.now || v.elastic_state() == 2)
+                t.queue.is_some_and(|tq| self.reclaim_protection(tq, victim) <= self.now)
+                    || v.elastic_state() == 2
             }
-            Action::Allocate | Action::EvictStaleGangs => false,
+            Action::EvictStaleGangs => false,
         }
+    }
+
+    /// Whether anything of a queue may go to a gang of another one.
+    pub fn is_candidate_queue(&self, action: Action, taker: QueueId, victim: QueueId, need: &Trio) -> bool {
+        match action {
+            Action::Consolidate | Action::Allocate => true,
+            Action::Preempt => taker == victim,
+            Action::Reclaim => {
+                taker != victim && (!self.policy.quotas || self.may_lose_to(taker, victim, need))
+            }
+            Action::EvictStaleGangs => false,
+        }
+    }
+
+    /// Whether a queue may lose anything for good, as things stand: the first loss is judged by what it holds now, whoever it is.
+    pub fn may_lose_for_good(&self, action: Action, taker: QueueId, victim: QueueId, need: &Trio) -> bool {
+        if action != Action::Reclaim || !self.policy.quotas {
+            return true;
+        }
+        let (r, v) = self.queues.level(taker, victim);
+        let held = |q: QueueId| self.queues.rows[q].sums.allocated;
+        self.may_take(r, v, need, &held(r), &held(v))
     }
 
     /// Whether a queue has anything that the reclaimer may ask for.

@@ -7,17 +7,20 @@
 //! victims of every success are kept for the next, larger try. Two ways to choose among the batches so far are tried, one after the other:
 //! those of one node, then those of the nodes that need the fewest. What cannot work by arithmetic alone is never tried.
 
+use crate::classes::Classes;
 use crate::ids::{ClassId, GangId, NodeId, PodId};
+use crate::nodes::{CPU_DIM, GPU_DIM, MEMORY_DIM};
 use crate::order::{Entry, Lineup};
 use crate::place::{Mode, count_soon};
-use crate::queues::Trio;
+use crate::queues::{Trio, plus};
 use crate::rights::Before;
 use crate::state::{Spot, St, State};
 use indexmap::{IndexMap, IndexSet};
-use muster_model::Action;
+use muster_model::{Action, GPU};
 use rustc_hash::{FxBuildHasher, FxHasher};
 use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
+use std::sync::Arc;
 
 type Set<T> = IndexSet<T, FxBuildHasher>;
 type Map<K, V> = IndexMap<K, V, FxBuildHasher>;
@@ -50,13 +53,14 @@ struct Search<'a> {
     state: &'a mut State,
     action: Action,
     gang: GangId,
-    candidates: Vec<GangId>,
+    /// Who could lose pods to the gang, in the order of their turn.
+    line: Lineup,
     before: Before,
-    /// Gangs that wait, with what they ask for.
-    waiting: Vec<Entry>,
     /// Fingerprints of trials that failed.
     failed: BTreeSet<(u64, u64)>,
     tried: u64,
+    /// Pods that were moved on trial, and how many may be.
+    spent: u64,
     budget: u64,
 }
 
@@ -73,35 +77,166 @@ fn with_earlier(batches: &[Batch], index: usize) -> impl Iterator<Item = usize> 
 }
 
 impl State {
-    /// Looks for victims of `candidates` for a gang. `budget` is how many trials may be made.
-    pub fn search(&mut self, action: Action, gang: GangId, candidates: Vec<GangId>, budget: u64) -> Found {
+    /// Looks for victims for a gang, among those that stand in line. `budget` is how many pods may be moved on trial; how many were is returned too.
+    pub fn search(&mut self, action: Action, gang: GangId, budget: u64) -> (Found, u64) {
         let pods = self.gangs.rows[gang].to_place(&self.pods, false);
-        let n_candidates = candidates.len() as u32;
-        if pods.is_empty() || candidates.is_empty() {
-            return Found::Nothing { candidates: n_candidates, tried: 0 };
+        let nothing = |candidates, tried, spent| (Found::Nothing { candidates, tried }, spent);
+        if pods.is_empty() {
+            return nothing(0, 0, 0);
+        }
+        for pod in &pods {
+            let rule = self.classes.rows[self.pods.row(*pod).class].rule;
+            self.classes.settle(rule, &self.nodes);
+        }
+        let need = self.demand_of(&pods);
+        let Some((line, n_candidates, for_good)) = self.victim_line(action, gang, &need, &pods) else {
+            return nothing(0, 0, 0);
+        };
+        if n_candidates == 0 || !self.could_be_just(&need, &for_good) {
+            return nothing(n_candidates, 0, 0);
         }
         let before = self.queues.rows.values().map(|row| row.sums.allocated).collect();
-        let waiting = self
-            .waiting
-            .iter()
-            .filter(|g| self.gangs.rows[*g].queue.is_some_and(|q| self.queues.is_sound_leaf(q)))
-            .map(|g| Entry::asking(self, g, &self.gangs.rows[g].to_place(&self.pods, false)))
-            .collect();
         let failed = BTreeSet::new();
         let mut search =
-            Search { state: self, action, gang, candidates, before, waiting, failed, tried: 0, budget };
+            Search { state: self, action, gang, line, before, failed, tried: 0, spent: 0, budget };
         if !search.could_ever_fit(&pods) {
-            return Found::Nothing { candidates: n_candidates, tried: search.tried };
+            return nothing(n_candidates, search.tried, search.spent);
         }
         for way in [Way::OneNode, Way::ManyNodes] {
             if search.solve(way, &pods) {
-                return Found::Solution;
+                return (Found::Solution, search.spent);
             }
-            if search.tried >= search.budget {
-                return Found::Unknown { tried: search.tried };
+            if search.is_spent() {
+                return (Found::Unknown { tried: search.tried }, search.spent);
             }
         }
-        Found::Nothing { candidates: n_candidates, tried: search.tried }
+        nothing(n_candidates, search.tried, search.spent)
+    }
+
+    /// Those in line who may lose pods to the gang, how many they are, and what of theirs may be lost for good.
+    fn victim_line(
+        &self,
+        action: Action,
+        gang: GangId,
+        need: &Trio,
+        pods: &[PodId],
+    ) -> Option<(Lineup, u32, Trio)> {
+        let taker = self.gangs.rows[gang].queue?;
+        let useful = match self.policy.max_consolidation_victims.filter(|_| action == Action::Consolidate) {
+            Some(most) => Some(self.useful_to_move(gang, pods, most as usize)),
+            None => None,
+        };
+        let mut line = Lineup::new(true);
+        let mut n = 0;
+        let mut for_good = [0; 3];
+        for (queue, entries) in &self.standing.victims {
+            if !self.is_candidate_queue(action, taker, *queue, need) {
+                continue;
+            }
+            let loses = action != Action::Consolidate && self.may_lose_for_good(action, taker, *queue, need);
+            // Who can neither be lost nor moved is of no use.
+            if action == Action::Reclaim && !loses && !self.policy.consolidating_reclaim {
+                continue;
+            }
+            let entries: Vec<Entry> = entries
+                .iter()
+                .filter(|e| useful.as_ref().is_none_or(|set| set.contains(&e.gang)))
+                .filter(|e| self.is_candidate(action, gang, e.gang))
+                .cloned()
+                .collect();
+            n += entries.len() as u32;
+            if loses {
+                for_good = entries.iter().fold(for_good, |sum, e| plus(&sum, &e.amount));
+            }
+            line.add_sorted(self, *queue, entries);
+        }
+        Some((line, n, for_good))
+    }
+
+    /// Moving pods makes no room: what is asked for must be free, or be lost by somebody who may lose it.
+    fn could_be_just(&self, need: &Trio, for_good: &Trio) -> bool {
+        let mut free: Trio = [0; 3];
+        for node in self.nodes.known() {
+            for dim in [CPU_DIM, MEMORY_DIM] {
+                free[dim] += i128::from(self.nodes.coming(node, dim).max(0));
+            }
+            free[GPU_DIM] += i128::from(self.nodes.gpus_left(node).max(0));
+        }
+        // MIG slices and claimed devices are charged as GPUs and are none.
+        let plain = self.nodes.dims.len() == 4 && self.claims.is_empty();
+        (0..3).filter(|r| plain || *r != GPU_DIM).all(|r| need[r] <= free[r] + for_good[r])
+    }
+
+    /// The gangs whose moving could make room for one more pod on some node, those first where the least is missing.
+    fn useful_to_move(&self, gang: GangId, pods: &[PodId], most: usize) -> Set<GangId> {
+        let mut classes: Vec<ClassId> = pods.iter().map(|p| self.pods.row(*p).class).collect();
+        classes.sort_unstable();
+        classes.dedup();
+        // (What is missing for one more pod, the node, and of which resource.)
+        let mut nodes: Vec<(i64, u32, NodeId, usize)> = Vec::new();
+        for class in classes {
+            let row = &self.classes.rows[class];
+            let Some(allowed) = self.classes.allowed(row.rule) else { continue };
+            for node in allowed.iter() {
+                let (dim, wanted, left) = match row.share {
+                    Some(share) => {
+                        let size = self.nodes.gpu_size(node);
+                        let part = Classes::share_amount(share, size).saturating_mul(GPU) / size;
+                        (GPU_DIM, part * i64::from(share.devices.max(1)), self.nodes.gpus_left(node))
+                    }
+                    None => {
+                        let dim = if row.cpu_only { CPU_DIM } else { GPU_DIM };
+                        let wanted = row.need.iter().find(|(d, _)| *d as usize == dim).map_or(GPU, |(_, n)| *n);
+                        (dim, wanted, self.nodes.coming(node, dim))
+                    }
+                };
+                let fitting = left.max(0) / wanted.max(1);
+                let missing = wanted.saturating_mul(fitting + 1) - left;
+                if missing <= self.nodes.cap(node, dim) - left {
+                    nodes.push((missing, self.nodes.rows[node].rank, node, dim));
+                }
+            }
+        }
+        nodes.sort_unstable();
+        let mut useful: Set<GangId> = Set::default();
+        for (missing, _, node, dim) in nodes {
+            let mut held: Vec<(i128, GangId)> = self.nodes.rows[node]
+                .pods
+                .iter()
+                .filter(|p| self.is_evictable(**p))
+                .filter_map(|p| {
+                    let pod = self.pods.row(*p);
+                    let charge = self.charge(pod.class, self.nodes.gpu_memory(node));
+                    Some((charge[dim], pod.gang.filter(|g| *g != gang && self.gangs.rows[*g].preemptible())?))
+                })
+                .filter(|(amount, _)| *amount > 0)
+                .collect();
+            held.sort_by(|a, b| {
+                a.0.cmp(&b.0).then_with(|| self.gangs.rows[a.1].key.cmp(&self.gangs.rows[b.1].key))
+            });
+            // The smallest pod that is enough, or the smallest ones together.
+            let one = held.iter().find(|(amount, _)| *amount >= i128::from(missing)).copied();
+            let mut sum = 0;
+            let chosen: Vec<GangId> = match one {
+                Some((_, gang)) => vec![gang],
+                None => held
+                    .iter()
+                    .take_while(|(amount, _)| {
+                        let enough = sum >= i128::from(missing);
+                        sum += amount;
+                        !enough
+                    })
+                    .map(|(_, gang)| *gang)
+                    .collect(),
+            };
+            for gang in chosen {
+                if useful.len() == most {
+                    return useful;
+                }
+                useful.insert(gang);
+            }
+        }
+        useful
     }
 
     pub fn evict_on_trial(&mut self, pod: PodId) {
@@ -114,20 +249,19 @@ impl State {
         };
         self.move_pod(pod, spot);
     }
-
-    /// Every pod that the candidates could lose.
-    fn evictable_of(&self, gangs: &[GangId]) -> Vec<PodId> {
-        gangs.iter().flat_map(|g| self.gangs.rows[*g].pods()).filter(|p| self.is_evictable(*p)).collect()
-    }
 }
 
 impl Search<'_> {
+    fn is_spent(&self) -> bool {
+        self.spent >= self.budget
+    }
+
     /// With every candidate gone, would there be room? If not, no choice of victims can help. Both questions only overestimate.
     fn could_ever_fit(&mut self, pods: &[PodId]) -> bool {
-        let all = self.state.evictable_of(&self.candidates);
+        let all: Vec<PodId> = self.line.entries().flat_map(|e| e.left.iter().copied()).collect();
         let mut room = Room::new(self.state, pods);
         room.free(self.state, &all);
-        if !room.has(pods.len()) {
+        if !room.has() || !room.has_domain(self.state, self.gang, pods) {
             return false;
         }
         // Who needs company, or an even spread, may be worse off when everybody else is gone.
@@ -135,7 +269,12 @@ impl Search<'_> {
             let rules = &self.state.classes.rows[self.state.pods.row(*p).class].shape.pods;
             rules.affinity.is_empty() && rules.spread.is_empty()
         });
-        if !alone || self.action == Action::Consolidate {
+        // Arithmetic is exact for pods of one class without a rule about places.
+        let model = self.state.gangs.rows[self.gang].model.as_ref();
+        let simple = room.classes.len() == 1
+            && !room.anything
+            && model.is_some_and(|m| m.groups.iter().all(|g| g.topology.is_none()));
+        if !alone || simple || all.len() > MOST_AT_ONCE || self.action == Action::Consolidate {
             return true;
         }
         let mark = self.state.mark();
@@ -172,7 +311,7 @@ impl Search<'_> {
                 }
                 None => {
                     self.state.roll_back(mark);
-                    if self.tried >= self.budget {
+                    if self.is_spent() {
                         return false;
                     }
                     hi = k;
@@ -205,13 +344,7 @@ impl Search<'_> {
         {
             return Some(victims);
         }
-        let mut line = Lineup::new(true);
-        let entries: Vec<Entry> = self
-            .candidates
-            .iter()
-            .map(|g| Entry::holding(self.state, *g, self.state.evictable_of(&[*g])))
-            .collect();
-        line.extend(self.state, entries);
+        let mut line = self.line.clone();
         let mut room = Room::new(self.state, pods);
         let kept_pods: Vec<PodId> = kept.iter().copied().collect();
         room.free(self.state, &kept_pods);
@@ -221,9 +354,10 @@ impl Search<'_> {
         let mut latest: Map<GangId, usize> = Map::default();
         let mut by_node: Map<NodeId, Vec<usize>> = Map::default();
         while let Some(entry) = line.pop(self.state) {
-            if self.tried >= self.budget {
+            if self.is_spent() {
                 return None;
             }
+            self.state.sort_gang(entry.gang);
             let left: Set<PodId> = entry.left.iter().copied().collect();
             let (batch, more) = self.state.gangs.rows[entry.gang].to_evict(&|p| left.contains(&p));
             if batch.is_empty() {
@@ -232,7 +366,7 @@ impl Search<'_> {
             let is_new = !batch.iter().any(|p| kept.contains(p));
             let gone: Set<PodId> = if is_new { batch.iter().copied().collect() } else { kept.clone() };
             if more || !is_new {
-                let rest: Vec<PodId> = entry.left.iter().copied().filter(|p| !gone.contains(p)).collect();
+                let rest: Arc<[PodId]> = entry.left.iter().copied().filter(|p| !gone.contains(p)).collect();
                 if !rest.is_empty() && rest.len() < entry.left.len() {
                     let entry = Entry::holding(self.state, entry.gang, rest);
                     line.push(self.state, entry);
@@ -252,7 +386,7 @@ impl Search<'_> {
             }
             let before = latest.insert(entry.gang, index);
             batches.push(Batch { pods: batch, before });
-            if !all.has(pods.len()) {
+            if !all.has() {
                 continue;
             }
             let victims = match way {
@@ -284,7 +418,7 @@ impl Search<'_> {
             let victims: Vec<PodId> = chosen.iter().flat_map(|b| batches[*b].pods.iter().copied()).collect();
             let mut room = base.clone();
             room.free(self.state, &victims);
-            if !room.has(pods.len()) {
+            if !room.has() {
                 continue;
             }
             let all: Set<PodId> = kept.iter().copied().chain(victims).collect();
@@ -292,7 +426,7 @@ impl Search<'_> {
             if found.is_some() {
                 return found;
             }
-            if self.tried >= self.budget {
+            if self.is_spent() {
                 return None;
             }
         }
@@ -333,17 +467,20 @@ impl Search<'_> {
                 }
             }
         };
-        while taken < nodes.len() && !room.has(pods.len()) {
+        while taken < nodes.len() && !room.has() {
             take(&mut room, &mut chosen, self.state, nodes[taken].2);
             taken += 1;
         }
         let mut step = 1;
         loop {
-            if !room.has(pods.len()) || self.tried >= self.budget {
+            if !room.has() || self.is_spent() {
                 return None;
             }
-            let victims: Set<PodId> =
-                kept.iter().copied().chain(chosen.iter().flat_map(|b| batches[*b].pods.iter().copied())).collect();
+            let victims: Set<PodId> = kept
+                .iter()
+                .copied()
+                .chain(chosen.iter().flat_map(|b| batches[*b].pods.iter().copied()))
+                .collect();
             let found = self.attempt(pods, need, victims);
             if found.is_some() {
                 return found;
@@ -368,6 +505,7 @@ impl Search<'_> {
             return None;
         }
         self.tried += 1;
+        self.spent += (victims.len() * 2 + pods.len()) as u64;
         let mark = self.state.mark();
         for pod in &victims {
             self.state.evict_on_trial(*pod);
@@ -376,25 +514,34 @@ impl Search<'_> {
         gangs.sort_unstable();
         gangs.dedup();
         let mut line = Lineup::new(false);
-        let mut entries: Vec<Entry> = std::iter::once(Entry::asking(self.state, self.gang, pods))
-            .chain(gangs.iter().filter(|g| **g != self.gang).map(|g| {
+        let again: Vec<Entry> = gangs
+            .iter()
+            .filter(|g| **g != self.gang)
+            .map(|g| {
                 let again = self.state.gangs.rows[*g].to_place(&self.state.pods, true);
                 Entry::asking(self.state, *g, &again)
-            }))
+            })
             .collect();
+        let mine = Entry::asking(self.state, self.gang, pods);
         // Others who wait in the same queues are not served here, but they stand in line, and who is next in a queue decides its turn.
-        let mut queues: Vec<_> = entries.iter().filter_map(|e| self.state.gangs.rows[e.gang].queue).collect();
+        let mut queues: Vec<_> = again
+            .iter()
+            .chain(std::iter::once(&mine))
+            .filter_map(|e| self.state.gangs.rows[e.gang].queue)
+            .collect();
         queues.sort_unstable();
         queues.dedup();
-        let mut to_serve = entries.len();
-        let bystanders = self.waiting.iter().filter(|e| {
-            let queue = self.state.gangs.rows[e.gang].queue;
-            e.gang != self.gang
-                && gangs.binary_search(&e.gang).is_err()
-                && queue.is_some_and(|q| queues.binary_search(&q).is_ok())
-        });
-        entries.extend(bystanders.cloned());
-        line.extend(self.state, entries);
+        for queue in queues {
+            if let Some(waiting) = self.state.standing.waiting.get(&queue) {
+                let others =
+                    waiting.iter().filter(|e| e.gang != self.gang && gangs.binary_search(&e.gang).is_err());
+                line.add_sorted(self.state, queue, others.cloned().collect());
+            }
+        }
+        let mut to_serve = again.len() + 1;
+        for entry in again.into_iter().chain(std::iter::once(mine)) {
+            line.push(self.state, entry);
+        }
         let mut served = false;
         while to_serve > 0
             && let Some(entry) = line.pop(self.state)
@@ -420,8 +567,9 @@ impl Search<'_> {
             .iter()
             .copied()
             .filter(|p| {
-                let spot = &self.state.pods.row(*p).spot;
-                matches!(spot.st, St::Releasing | St::Pipelined | St::Allocated) || spot.on_trial
+                let row = self.state.pods.row(*p);
+                let back = row.decided.as_ref() == Some(&row.spot) || row.spot == row.origin;
+                !back || row.spot.on_trial
             })
             .collect();
         let list: Vec<PodId> = taken.iter().copied().collect();
@@ -429,7 +577,9 @@ impl Search<'_> {
             self.state.log.commit(mark);
             // Who is taken at all is kept whole for the next try, pods that were left where they are included.
             let gangs: Set<Option<GangId>> = taken.iter().map(|p| self.state.pods.row(*p).gang).collect();
-            return Some(victims.into_iter().filter(|p| gangs.contains(&self.state.pods.row(*p).gang)).collect());
+            return Some(
+                victims.into_iter().filter(|p| gangs.contains(&self.state.pods.row(*p).gang)).collect(),
+            );
         }
         self.state.roll_back(mark);
         self.failed.insert(print);
@@ -468,6 +618,8 @@ struct ClassRoom {
 
 /// Beyond any gang.
 const MOST: i64 = 1 << 40;
+/// So many pods are evicted at once to see whether anything would help; with more, the search itself is as quick.
+const MOST_AT_ONCE: usize = 4_096;
 
 impl Room {
     fn new(state: &mut State, pods: &[PodId]) -> Self {
@@ -494,19 +646,19 @@ impl Room {
 
     /// These pods would leave.
     fn free(&mut self, state: &State, pods: &[PodId]) {
+        if self.anything {
+            return;
+        }
+        let mut touched: Set<NodeId> = Set::default();
         for pod in pods {
             let row = state.pods.row(*pod);
             let Some(node) = row.spot.node else { continue };
             let class = &state.classes.rows[row.class];
             self.anything |= class.share.is_some() || class.has_claims;
-            if self.anything {
-                return;
-            }
-            for c in &mut self.classes {
-                c.total -= self.freed.get(&node).map_or_else(
-                    || with_freed(state, c, node, &[]),
-                    |freed| with_freed(state, c, node, freed),
-                );
+            if touched.insert(node) {
+                for c in &mut self.classes {
+                    c.total -= with_freed(state, c, node, self.freed.get(&node).map_or(&[][..], |f| f));
+                }
             }
             let freed = self.freed.entry(node).or_default();
             for (dim, amount) in &class.need {
@@ -516,15 +668,32 @@ impl Room {
                 }
                 freed[dim] = freed[dim].saturating_add(*amount);
             }
-            let freed = &self.freed[&node];
+        }
+        for node in touched {
             for c in &mut self.classes {
-                c.total += with_freed(state, c, node, freed);
+                c.total += with_freed(state, c, node, &self.freed[&node]);
             }
         }
     }
 
-    fn has(&self, _pods: usize) -> bool {
+    fn has(&self) -> bool {
         self.anything || self.classes.iter().all(|c| c.total >= c.wanted)
+    }
+
+    /// Whether a domain of the level that the whole gang must share has room.
+    fn has_domain(&self, state: &State, gang: GangId, pods: &[PodId]) -> bool {
+        let row = &state.gangs.rows[gang];
+        let rule = row.model.as_ref().and_then(|m| m.groups.first()?.topology.as_ref());
+        let ([c], Some(rule)) = (&self.classes[..], rule) else { return true };
+        let Some(required) = rule.required.as_ref().filter(|_| !self.anything) else { return true };
+        let Some(allowed) = state.classes.allowed(state.classes.rows[c.class].rule) else { return false };
+        let mut sums: Map<u32, i64> = Map::default();
+        for node in allowed.iter() {
+            let Some(domain) = state.topologies.domain(&rule.topology, required, node) else { continue };
+            let n = with_freed(state, c, node, self.freed.get(&node).map_or(&[][..], |f| f));
+            *sums.entry(domain).or_default() += n;
+        }
+        sums.values().any(|n| *n >= pods.len() as i64)
     }
 }
 

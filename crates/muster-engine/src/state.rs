@@ -14,6 +14,7 @@ use crate::gangs::Gangs;
 use crate::ids::{ClassId, GangId, NodeId, PodId};
 use crate::nodes::{FreeIndex, Nodes};
 use crate::numa::{Take, Zones};
+use crate::order::Standing;
 use crate::queues::{Queues, Trio};
 use crate::shares::{Hold, SharedGpu};
 use crate::topology::Topologies;
@@ -95,6 +96,8 @@ pub struct PodRow {
     pub origin: Spot,
     /// Decided in this cycle.
     pub committed: bool,
+    /// The place or promise that it was given in this cycle.
+    pub decided: Option<Spot>,
 }
 
 #[derive(Default)]
@@ -121,8 +124,16 @@ impl Pods {
         self.row_mut(id).index = index;
     }
 
-    pub fn set_committed(&mut self, id: PodId, committed: bool) {
-        self.row_mut(id).committed = committed;
+    pub fn set_committed(&mut self, id: PodId) {
+        let row = self.row_mut(id);
+        row.committed = true;
+        row.decided = row.origin.node.is_none().then(|| row.spot.clone());
+    }
+
+    pub fn withdraw(&mut self, id: PodId) {
+        let row = self.row_mut(id);
+        row.committed = false;
+        row.decided = None;
     }
 
     pub fn may_be_placed(&self, id: PodId, released: bool) -> bool {
@@ -160,12 +171,18 @@ pub struct State {
     /// Gangs with pods that wait.
     pub waiting: IdSet<GangId>,
     pub by_gpu: FreeIndex,
+    /// The same order, only nodes with an idle GPU.
+    pub by_idle_gpu: FreeIndex,
     pub by_cpu: FreeIndex,
     pub by_cpu_with_gpus: FreeIndex,
     /// The smallest and the largest GPU memory in the cluster, in MiB.
     pub gpu_memory: (Option<i64>, Option<i64>),
     /// What there is to divide: capacity of usable nodes less what other schedulers' pods hold.
     pub total: Trio,
+    /// Who waits and who could lose pods, in order, while an action that takes from others runs.
+    pub standing: Standing,
+    /// A pod that needs company was placed in this cycle: nobody whom it may have joined is sent away again.
+    pub company_made: bool,
     /// Gangs for which others were evicted or moved in this cycle, and by which action.
     pub favoured: BTreeMap<GangId, muster_model::Action>,
     /// Changes with every decision; what failed before fails again while it stands still.
@@ -191,10 +208,13 @@ impl State {
             log: UndoLog::new(),
             waiting: IdSet::new(),
             by_gpu: FreeIndex::default(),
+            by_idle_gpu: FreeIndex::default(),
             by_cpu: FreeIndex::default(),
             by_cpu_with_gpus: FreeIndex::default(),
             gpu_memory: (None, None),
             total: [0; 3],
+            standing: Standing::default(),
+            company_made: false,
             favoured: BTreeMap::new(),
             epoch: 0,
         }
@@ -231,6 +251,11 @@ impl State {
         self.affect(id, -1);
         self.pods.row_mut(id).spot = spot;
         self.affect(id, 1);
+    }
+
+    /// Puts a gang's pods in the order in which they are placed.
+    pub fn sort_gang(&mut self, gang: GangId) {
+        self.gangs.rows[gang].sort(&mut self.pods);
     }
 
     /// Takes the effects of a pod away while something that they depend on changes; [`State::lower`] puts them back.
@@ -475,6 +500,7 @@ impl State {
             origin: spot.clone(),
             spot,
             committed: false,
+            decided: None,
             model: model.clone(),
         };
         let id = match self.pods.free.pop() {
@@ -631,6 +657,7 @@ impl State {
             let (old, new) = (row.origin.node, spot.node);
             row.origin = spot;
             row.committed = false;
+            row.decided = None;
             if old != new {
                 if let Some(node) = old {
                     self.nodes.rows[node].pods.retain(|p| *p != id);

@@ -32,7 +32,7 @@ pub struct Policy {
     pub min_runtime_rule: MinRuntimeRule,
     /// At most this many gangs of each queue are looked at, by action.
     pub queue_depth: BTreeMap<Action, usize>,
-    /// How many trial placements a search for victims may make: for one gang, and for one action in a cycle. `None`: no bound.
+    /// How many pods a search for victims may move on trial: for one gang, and for one action in a cycle. `None`: no bound.
     pub gang_search_budget: Option<u64>,
     pub action_search_budget: Option<u64>,
     /// NUMA zones are modelled.
@@ -128,8 +128,8 @@ impl Default for Policy {
             reclaim_min_runtime: Span::ZERO,
             min_runtime_rule: MinRuntimeRule::BelowCommonAncestor,
             queue_depth: BTreeMap::new(),
-            gang_search_budget: Some(100_000),
-            action_search_budget: Some(1_000_000),
+            gang_search_budget: Some(1_000_000),
+            action_search_budget: Some(10_000_000),
             numa: false,
             trust_reported_zones: false,
             full_hierarchy: true,

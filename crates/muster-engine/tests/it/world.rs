@@ -6,7 +6,8 @@ use muster_engine::Engine;
 use muster_engine::audit::audit;
 use muster_generate::{Sizes, changes, cluster};
 use muster_model::{
-    Action, Bound, Change, Cluster, Decisions, GpuOrder, Grace, Key, Pod, PodState, Policy, Span, Strategy, Time,
+    Action, Bound, Change, Cluster, Decisions, GpuOrder, Grace, Key, Pod, PodState, Policy, Span, Strategy,
+    Time,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -70,14 +71,65 @@ pub fn live(seed: u64, sizes: &Sizes, cycles: u32) -> Result<Tale, String> {
         let findings = audit(&world, &policy, &decisions);
         if let Some(finding) = findings.first() {
             let mut all: Vec<String> = findings.iter().take(5).map(|f| format!("  {f}")).collect();
-            all.extend(decisions.evictions.iter().map(|e| format!("  evict {} of {} by {:?} {:?} moved {}", e.pod, e.gang, e.by.as_ref().map(Key::to_string), e.action, e.moved)));
-            all.extend(decisions.pipelined.iter().map(|p| format!("  promise {} {:?} {}", p.pod, p.action, p.placement.node)));
-            all.extend(decisions.binds.iter().map(|b| format!("  bind {} {:?} {}", b.pod, b.action, b.placement.node)));
+            all.extend(decisions.evictions.iter().map(|e| {
+                format!(
+                    "  evict {} of {} by {:?} {:?} moved {}",
+                    e.pod,
+                    e.gang,
+                    e.by.as_ref().map(Key::to_string),
+                    e.action,
+                    e.moved
+                )
+            }));
+            all.extend(
+                decisions
+                    .pipelined
+                    .iter()
+                    .map(|p| format!("  promise {} {:?} {}", p.pod, p.action, p.placement.node)),
+            );
+            all.extend(
+                decisions
+                    .binds
+                    .iter()
+                    .map(|b| format!("  bind {} {:?} {}", b.pod, b.action, b.placement.node)),
+            );
             let text = finding.to_string();
-            all.extend(world.pods.iter().filter(|p| p.node.as_ref().is_some_and(|n| text.contains(&**n))).map(|p| format!("  there {} {:?} {:?} {} {:?} {:?} {:?}", p.key, p.state, p.node, p.shape.requests, p.shape.gpu_share, p.gpu_groups, p.gang.is_some())));
-            all.extend(decisions.binds.iter().filter(|b| text.contains(&*b.placement.node)).map(|b| format!("  binds {} {:?}", b.pod, b.placement)));
-            all.extend(world.gangs.iter().filter(|g| text.contains(&*g.key.name)).map(|g| format!("  gang {} {:?} {:?}", g.key, g.preemptibility, g.groups.iter().map(|g| (g.name.clone(), g.parent, g.min)).collect::<Vec<_>>())));
-            all.extend(world.pods.iter().filter(|p| p.gang.as_ref().is_some_and(|g| text.contains(&*g.name))).map(|p| format!("  member {} {:?} {:?} {:?}", p.key, p.group, p.state, p.node)));
+            all.extend(
+                world.pods.iter().filter(|p| p.node.as_ref().is_some_and(|n| text.contains(&**n))).map(|p| {
+                    format!(
+                        "  there {} {:?} {:?} {} {:?} {:?} {:?}",
+                        p.key,
+                        p.state,
+                        p.node,
+                        p.shape.requests,
+                        p.shape.gpu_share,
+                        p.gpu_groups,
+                        p.gang.is_some()
+                    )
+                }),
+            );
+            all.extend(
+                decisions
+                    .binds
+                    .iter()
+                    .filter(|b| text.contains(&*b.placement.node))
+                    .map(|b| format!("  binds {} {:?}", b.pod, b.placement)),
+            );
+            all.extend(world.gangs.iter().filter(|g| text.contains(&*g.key.name)).map(|g| {
+                format!(
+                    "  gang {} {:?} {:?}",
+                    g.key,
+                    g.preemptibility,
+                    g.groups.iter().map(|g| (g.name.clone(), g.parent, g.min)).collect::<Vec<_>>()
+                )
+            }));
+            all.extend(
+                world
+                    .pods
+                    .iter()
+                    .filter(|p| p.gang.as_ref().is_some_and(|g| text.contains(&*g.name)))
+                    .map(|p| format!("  member {} {:?} {:?} {:?}", p.key, p.group, p.state, p.node)),
+            );
             return Err(at(&format!("{finding} (and {} more)\n{}", findings.len() - 1, all.join("\n"))));
         }
         let (mut fresh, _) = Engine::build(world.clone(), policy.clone());
