@@ -2,7 +2,6 @@
 //! goes wrong, or with a count of what happened.
 
 #[path = "../tests/it/world.rs"]
-#[expect(dead_code, reason = "the tests use the rest")]
 mod world;
 
 use muster_generate::Sizes;

@@ -131,7 +131,13 @@ impl State {
             if let Some(allocation) = &model.allocation {
                 // While its users are sent away on trial, somebody else may have been promised its devices.
                 let free = claim.held || !claim.fixed.iter().any(|d| self.devices.is_held(*d));
-                if !free || !devices::allocation_reaches(allocation, &here.name, &here.labels) {
+                let reached = |d: &DeviceId| {
+                    self.devices.get(*d).is_none() || self.devices.reaches(*d, &here.name, &here.labels)
+                };
+                if !free
+                    || !devices::allocation_reaches(allocation, &here.name, &here.labels)
+                    || !claim.fixed.iter().all(reached)
+                {
                     return None;
                 }
             } else if claim.n_users > 0 {

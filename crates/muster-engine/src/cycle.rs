@@ -46,6 +46,7 @@ impl State {
     pub fn begin_cycle(&mut self) {
         self.favoured.clear();
         self.company_made = false;
+        self.lined_up = false;
         self.queues.refresh();
         let ranks_changed = self.nodes.refresh_ranks();
         self.topologies.refresh(&self.nodes, ranks_changed);
@@ -152,7 +153,7 @@ impl State {
                 continue;
             }
             let mark = self.mark();
-            match self.place(gang, &pods, Mode::Allocate) {
+            match self.place_some_way(gang, &pods) {
                 Ok(()) => {
                     self.promise_whole(gang);
                     self.commit(mark, Action::Allocate, None, ledger);
@@ -170,6 +171,36 @@ impl State {
                     }
                     ledger.failures.insert(gang, failure);
                 }
+            }
+        }
+    }
+
+    /// Places a gang; where it can do without the group that found no room, others of its groups are tried.
+    fn place_some_way(&mut self, gang: GangId, pods: &[PodId]) -> Result<(), Failure> {
+        let first = match self.place(gang, pods, Mode::Allocate) {
+            Ok(()) => return Ok(()),
+            Err(failure) => failure,
+        };
+        let mut failure = first.clone();
+        let mut without: Vec<usize> = Vec::new();
+        loop {
+            let row = &self.gangs.rows[gang];
+            let group = match &failure {
+                Failure::NoNode { pod, .. } => Some(self.pods.row(*pod).leaf as usize),
+                Failure::Known(Reason::NoDomain { group, .. }) => {
+                    row.model.as_ref().and_then(|m| m.groups.iter().position(|g| g.name == *group))
+                }
+                Failure::Known(_) => None,
+            };
+            let Some(spare) = group.and_then(|g| row.dispensable(g, &without)) else { return Err(first) };
+            without.push(spare);
+            let others = row.to_place_without(&self.pods, false, &without);
+            if others.is_empty() {
+                return Err(first);
+            }
+            match self.place(gang, &others, Mode::Allocate) {
+                Ok(()) => return Ok(()),
+                Err(next) => failure = next,
             }
         }
     }
@@ -233,6 +264,9 @@ impl State {
         let changed = self.changed_since(&mark);
         self.log.commit(mark);
         self.epoch += 1;
+        let mut gangs: Vec<GangId> = changed.iter().filter_map(|p| self.pods.row(*p).gang).collect();
+        gangs.sort_unstable();
+        gangs.dedup();
         if let Some(by) = by {
             self.favoured.insert(by, action);
         }
@@ -300,6 +334,7 @@ impl State {
                 ledger.changed.push(pod);
             }
         }
+        self.stand_anew(&gangs);
         // Whoever takes over a promise takes over what was evicted for it.
         for evict in ledger
             .decisions
@@ -353,7 +388,6 @@ impl State {
         }
         let mut line = self.lineup(action);
         let mut failed: BTreeMap<Signature, (u64, Reason)> = BTreeMap::new();
-        let mut lined_up = false;
         let mut left = self.policy.action_search_budget.unwrap_or(u64::MAX);
         while let Some(entry) = line.pop(self) {
             let gang = entry.gang;
@@ -366,9 +400,7 @@ impl State {
             if pods.is_empty() || !self.may_search(action, gang, &pods, &need) {
                 continue;
             }
-            if !std::mem::replace(&mut lined_up, true) {
-                self.line_up();
-            }
+            self.line_up();
             let signature = self.signature(gang, &pods);
             if let Some((epoch, reason)) = signature.as_ref().and_then(|s| failed.get(s))
                 && *epoch == self.epoch
@@ -382,14 +414,8 @@ impl State {
             left = left.saturating_sub(spent);
             let reason = match found {
                 Found::Solution => {
-                    let changed = self.changed_since(&mark);
                     self.commit(mark, action, Some(gang), ledger);
                     ledger.failures.swap_remove(&gang);
-                    let mut gangs: Vec<GangId> =
-                        changed.iter().filter_map(|p| self.pods.row(*p).gang).collect();
-                    gangs.sort_unstable();
-                    gangs.dedup();
-                    self.stand_anew(&gangs);
                     continue;
                 }
                 Found::Nothing { candidates, tried } => Reason::NoVictims { action, candidates, tried },

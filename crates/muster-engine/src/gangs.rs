@@ -200,14 +200,33 @@ impl Row {
     /// The pods to place next, in order: what the gang lacks to be whole, or one more where it is elastic. `released` also offers pods that a trial
     /// has evicted.
     pub fn to_place(&self, pods: &Pods, released: bool) -> Vec<PodId> {
+        self.to_place_without(pods, released, &[])
+    }
+
+    /// The same, without some groups that the gang can do without.
+    pub fn to_place_without(&self, pods: &Pods, released: bool, without: &[usize]) -> Vec<PodId> {
         let mut out = Vec::new();
         if !self.groups.is_empty() {
-            self.pick(0, pods, released, &mut out);
+            self.pick(0, pods, released, without, &mut out);
         }
         out
     }
 
-    fn pick(&self, group: usize, pods: &Pods, released: bool, out: &mut Vec<PodId>) {
+    /// The innermost group around this one (or itself) that its parent can do without, and that is not among `without`.
+    pub fn dispensable(&self, group: usize, without: &[usize]) -> Option<usize> {
+        let mut at = group;
+        loop {
+            let parent = self.groups.get(at)?.parent?;
+            let g = &self.groups[parent];
+            let optional = matches!(g.min, Min::Children(Some(k)) if (k as usize) < g.children.len());
+            if optional && !without.contains(&at) {
+                return Some(at);
+            }
+            at = parent;
+        }
+    }
+
+    fn pick(&self, group: usize, pods: &Pods, released: bool, without: &[usize], out: &mut Vec<PodId>) {
         let g = &self.groups[group];
         match g.min {
             Min::Pods(min) => {
@@ -222,8 +241,9 @@ impl Row {
                 }
             }
             Min::Children(k) => {
-                let order = self.children_in_order(group);
+                let mut order = self.children_in_order(group);
                 let need = k.map_or(order.len(), |k| k as usize);
+                order.retain(|c| !without.contains(c));
                 let n_satisfied = order.iter().filter(|c| self.satisfied(**c)).count();
                 if n_satisfied < need {
                     // Only as many children as are lacking, of those that can become whole.
@@ -240,13 +260,19 @@ impl Row {
                     if lacking.len() < need - n_satisfied {
                         return;
                     }
+                    let start = out.len();
                     for child in lacking {
-                        self.pick(child, pods, released, out);
+                        let before = out.len();
+                        self.pick(child, pods, released, without, out);
+                        if out.len() == before {
+                            out.truncate(start);
+                            return;
+                        }
                     }
                 } else {
                     for child in order {
                         let before = out.len();
-                        self.pick(child, pods, released, out);
+                        self.pick(child, pods, released, without, out);
                         if out.len() > before {
                             return;
                         }

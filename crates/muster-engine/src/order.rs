@@ -192,8 +192,11 @@ impl Entry {
             let memory = row.spot.node.and_then(|n| state.nodes.gpu_memory(n));
             plus(&sum, &state.charge(row.class, memory))
         });
-        let row = &state.gangs.rows[gang];
-        let elastic = row.elastic_state_of(&|g| g.pods.iter().filter(|p| left.contains(p)).count() as u32);
+        let mut sorted: Vec<PodId> = left.to_vec();
+        sorted.sort_unstable();
+        let still =
+            |g: &crate::gangs::Group| g.pods.iter().filter(|p| sorted.binary_search(p).is_ok()).count();
+        let elastic = state.gangs.rows[gang].elastic_state_of(&|g| still(g) as u32);
         Self { gang, amount, elastic, left }
     }
 }
@@ -206,8 +209,11 @@ pub struct Standing {
 }
 
 impl State {
-    /// Puts everyone in line.
+    /// Puts everyone in line, once in a cycle.
     pub fn line_up(&mut self) {
+        if std::mem::replace(&mut self.lined_up, true) {
+            return;
+        }
         let gangs: Vec<GangId> = self.gangs.rows.ids().collect();
         self.standing = Standing::default();
         for gang in gangs {
@@ -225,6 +231,9 @@ impl State {
 
     /// Gangs changed: they stand elsewhere now, or nowhere.
     pub fn stand_anew(&mut self, gangs: &[GangId]) {
+        if !self.lined_up {
+            return;
+        }
         for gang in gangs {
             let Some(queue) = self.gangs.rows[*gang].queue else { continue };
             for lines in [&mut self.standing.waiting, &mut self.standing.victims] {

@@ -141,10 +141,10 @@ impl State {
             let rule = self.classes.rows[*class].rule;
             self.classes.settle(rule, &self.nodes);
         }
-        let most = pods.len() as i64;
+        // Not only as many as are asked for: the counts are kept, and the next group may ask for more.
         let classes = &self.classes;
         let count =
-            |nodes: &Nodes, class: ClassId, node: NodeId| count_soon(classes, nodes, class, node, most);
+            |nodes: &Nodes, class: ClassId, node: NodeId| count_soon(classes, nodes, class, node, 1 << 40);
         let result = self.topologies.areas(
             &self.nodes,
             rule,
@@ -236,7 +236,7 @@ impl State {
         let rule = self.classes.rows[class].rule;
         self.classes.settle(rule, &self.nodes);
         let Some((node, fit)) = self.best_node(pod, area) else { return false };
-        let now = fit == Fit::Now && mode == Mode::Allocate;
+        let now = fit == Fit::Now && mode == Mode::Allocate && self.has_company_now(pod, node);
         let Some((now, extra)) = self.take_devices(pod, node, now) else { return false };
         let st = if now { St::Allocated } else { St::Pipelined };
         let origin = &self.pods.row(pod).origin;
@@ -252,6 +252,31 @@ impl State {
         };
         self.move_pod(pod, spot);
         true
+    }
+
+    /// Whether the company that a pod requires is there, and not only promised to come.
+    fn has_company_now(&mut self, pod: PodId, node: NodeId) -> bool {
+        let row = self.pods.row(pod);
+        if self.promised.is_empty() || self.classes.rows[row.class].shape.pods.affinity.is_empty() {
+            return true;
+        }
+        let guest = row.guest;
+        let coming: Vec<_> = self
+            .promised
+            .iter()
+            .filter_map(|p| {
+                let row = self.pods.row(*p);
+                Some((row.guest, row.spot.node?))
+            })
+            .collect();
+        for (other, at) in &coming {
+            self.company.remove(*other, *at);
+        }
+        let there = self.company.filter(guest, node) != Err(NodeReason::PodAffinity);
+        for (other, at) in &coming {
+            self.company.add(*other, *at);
+        }
+        there
     }
 
     /// The best node of an area for a pod, and whether it fits there now.

@@ -92,7 +92,7 @@ impl State {
         let Some((line, n_candidates, for_good)) = self.victim_line(action, gang, &need, &pods) else {
             return nothing(0, 0, 0);
         };
-        if n_candidates == 0 || !self.could_be_just(&need, &for_good) {
+        if n_candidates == 0 || !self.could_be_just(&pods, &need, &for_good) {
             return nothing(n_candidates, 0, 0);
         }
         let before = self.queues.rows.values().map(|row| row.sums.allocated).collect();
@@ -142,6 +142,8 @@ impl State {
                 .iter()
                 .filter(|e| useful.as_ref().is_none_or(|set| set.contains(&e.gang)))
                 .filter(|e| self.is_candidate(action, gang, e.gang))
+                // Since it took its place in line, somebody may have come to need its company.
+                .filter(|e| !self.company_made || e.left.iter().all(|p| self.is_evictable(*p)))
                 .cloned()
                 .collect();
             n += entries.len() as u32;
@@ -154,7 +156,7 @@ impl State {
     }
 
     /// Moving pods makes no room: what is asked for must be free, or be lost by somebody who may lose it.
-    fn could_be_just(&self, need: &Trio, for_good: &Trio) -> bool {
+    fn could_be_just(&self, pods: &[PodId], need: &Trio, for_good: &Trio) -> bool {
         let mut free: Trio = [0; 3];
         for node in self.nodes.known() {
             for dim in [CPU_DIM, MEMORY_DIM] {
@@ -163,7 +165,8 @@ impl State {
             free[GPU_DIM] += i128::from(self.nodes.gpus_left(node).max(0));
         }
         // MIG slices and claimed devices are charged as GPUs and are none.
-        let plain = self.nodes.dims.len() == 4 && self.claims.is_empty();
+        let plain = |p: &PodId| self.classes.rows[self.pods.row(*p).class].shape.extra_gpu_charge == 0;
+        let plain = pods.iter().all(plain);
         (0..3).filter(|r| plain || *r != GPU_DIM).all(|r| need[r] <= free[r] + for_good[r])
     }
 
@@ -182,16 +185,21 @@ impl State {
                     Some(share) => {
                         let size = self.nodes.gpu_size(node);
                         let part = Classes::share_amount(share, size).saturating_mul(GPU) / size;
-                        (GPU_DIM, part * i64::from(share.devices.max(1)), self.nodes.gpus_left(node))
+                        (
+                            GPU_DIM,
+                            part.saturating_mul(i64::from(share.devices.max(1))),
+                            self.nodes.gpus_left(node),
+                        )
                     }
                     None => {
                         let dim = if row.cpu_only { CPU_DIM } else { GPU_DIM };
-                        let wanted = row.need.iter().find(|(d, _)| *d as usize == dim).map_or(GPU, |(_, n)| *n);
+                        let wanted =
+                            row.need.iter().find(|(d, _)| *d as usize == dim).map_or(GPU, |(_, n)| *n);
                         (dim, wanted, self.nodes.coming(node, dim))
                     }
                 };
                 let fitting = left.max(0) / wanted.max(1);
-                let missing = wanted.saturating_mul(fitting + 1) - left;
+                let missing = wanted.saturating_mul(fitting.saturating_add(1)).saturating_sub(left);
                 if missing <= self.nodes.cap(node, dim) - left {
                     nodes.push((missing, self.nodes.rows[node].rank, node, dim));
                 }
@@ -573,7 +581,9 @@ impl Search<'_> {
             })
             .collect();
         let list: Vec<PodId> = taken.iter().copied().collect();
-        if served && self.state.is_just(self.action, self.gang, need, &list, &self.before) {
+        // Taking back what was given in this cycle frees nothing that was not free before: who came first keeps it.
+        let frees = list.is_empty() || list.iter().any(|p| self.state.pods.row(*p).origin.node.is_some());
+        if served && frees && self.state.is_just(self.action, self.gang, need, &list, &self.before) {
             self.state.log.commit(mark);
             // Who is taken at all is kept whole for the next try, pods that were left where they are included.
             let gangs: Set<Option<GangId>> = taken.iter().map(|p| self.state.pods.row(*p).gang).collect();

@@ -179,8 +179,11 @@ pub struct State {
     pub gpu_memory: (Option<i64>, Option<i64>),
     /// What there is to divide: capacity of usable nodes less what other schedulers' pods hold.
     pub total: Trio,
+    /// Pods that were promised a place.
+    pub promised: indexmap::IndexSet<PodId, FxBuildHasher>,
     /// Who waits and who could lose pods, in order, while an action that takes from others runs.
     pub standing: Standing,
+    pub lined_up: bool,
     /// A pod that needs company was placed in this cycle: nobody whom it may have joined is sent away again.
     pub company_made: bool,
     /// Gangs for which others were evicted or moved in this cycle, and by which action.
@@ -213,7 +216,9 @@ impl State {
             by_cpu_with_gpus: FreeIndex::default(),
             gpu_memory: (None, None),
             total: [0; 3],
+            promised: indexmap::IndexSet::default(),
             standing: Standing::default(),
+            lined_up: false,
             company_made: false,
             favoured: BTreeMap::new(),
             epoch: 0,
@@ -308,6 +313,11 @@ impl State {
             self.affect_place(class, guest, node, st, on_trial, extra.as_deref(), sign);
         }
         if st == St::Pipelined {
+            if sign > 0 {
+                self.promised.insert(id);
+            } else {
+                self.promised.swap_remove(&id);
+            }
             // A pod that is moved is promised one place and releases another.
             let origin = &self.pods.row(id).origin;
             if let Some(old) = origin.node {

@@ -207,12 +207,13 @@ fn value<'a>(node: &'a Node, key: &str) -> Option<&'a str> {
 type Holders<'a> = (&'a [AffinityTerm], Vec<(usize, Place<'a>)>);
 
 /// Required company. As in Kubernetes, a pod counts if it matches every term; and if no such pod is anywhere, one that would be its
-/// own company may open a place. Also as there, whoever was told to leave before the cycle is company as long as it is there.
+/// own company may open a place. Also as there, whoever was told to leave is company as long as it is there.
 fn affinity(world: &World<'_>, scene: &Scene<'_>, findings: &mut Vec<Finding>) {
     let mut holders: BTreeMap<Vec<TermKey<'_>>, Holders<'_>> = BTreeMap::new();
     for (pod, place) in &scene.fresh {
         let terms = &world.pod(*pod).shape.pods.affinity;
-        if !terms.is_empty() {
+        // A promise is made anew in the next cycle; until then the company may come or go.
+        if !terms.is_empty() && matches!(world.fate[*pod], super::Fate::Bound(_)) {
             let key = terms.iter().map(term_key).collect();
             holders.entry(key).or_insert_with(|| (terms, Vec::new())).1.push((*pod, *place));
         }
@@ -222,7 +223,7 @@ fn affinity(world: &World<'_>, scene: &Scene<'_>, findings: &mut Vec<Finding>) {
     }
     let mut node_of = scene.node_of.clone();
     for (pod, node) in node_of.iter_mut().enumerate() {
-        if node.is_none() && matches!(world.fate[pod], super::Fate::Rest) {
+        if node.is_none() {
             *node = world.old_node(pod);
         }
     }
@@ -233,7 +234,9 @@ fn affinity(world: &World<'_>, scene: &Scene<'_>, findings: &mut Vec<Finding>) {
         let mut matching = labels.candidates(&first.selector.all);
         matching.retain(|pod| terms.iter().all(|term| selects(term, world.pod(*pod))));
         let holds: BTreeSet<usize> = holders.iter().map(|(pod, _)| *pod).collect();
-        let anyone_before = matching.iter().any(|pod| !fresh.contains(pod));
+        // Who is sent away in this cycle is nobody that a newcomer has to join.
+        let anyone_before =
+            matching.iter().any(|pod| !fresh.contains(pod) && matches!(world.fate[*pod], super::Fate::Rest));
         for term in terms {
             // Places that have company without the holders themselves.
             let mut places: BTreeSet<&str> = BTreeSet::new();

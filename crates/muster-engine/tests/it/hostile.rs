@@ -1,7 +1,6 @@
 //! Absurd input: every object says whatever its types can say. There is an answer all the same: no panic, no hang, and whoever is well formed is
 //! not held up by those who are not.
 
-use crate::world::NOON;
 use muster_engine::Engine;
 use muster_engine::audit::audit;
 use muster_generate::{Rng, Sizes, apply, cluster, consequences};
@@ -15,6 +14,8 @@ use muster_model::{
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
+
+const NOON: Time = Time(1_767_268_800_000);
 
 fn amounts(cpu: i64, memory: i64, gpus: i64, pods: i64) -> Amounts {
     [(Resource::Cpu, cpu), (Resource::Memory, memory), (Resource::Gpu, gpus), (Resource::Pods, pods)]

@@ -7,3 +7,4 @@ mod format;
 mod incremental;
 mod replay;
 mod report;
+mod worked;
