@@ -73,8 +73,10 @@ impl Row {
                 let mut groups: Vec<Group> = gang
                     .groups
                     .iter()
-                    .map(|g| Group {
-                        parent: g.parent.map(|p| p as usize),
+                    .enumerate()
+                    .map(|(i, g)| Group {
+                        // A parent that does not come before its child is a defect of the front end; such a group hangs from nothing.
+                        parent: g.parent.map(|p| p as usize).filter(|p| *p < i),
                         children: Vec::new(),
                         min: g.min,
                         pods: Vec::new(),
@@ -83,8 +85,7 @@ impl Row {
                     })
                     .collect();
                 for i in 0..groups.len() {
-                    // A parent that does not come before its child is a defect of the front end; such a group hangs from nothing.
-                    if let Some(parent) = groups[i].parent.filter(|p| *p < i) {
+                    if let Some(parent) = groups[i].parent {
                         groups[parent].children.push(i);
                     }
                 }
@@ -233,8 +234,15 @@ impl Row {
                 let lacking = min.saturating_sub(g.active()) as usize;
                 let wanted = lacking.max(1);
                 let before = out.len();
-                let waiting = g.pods[g.first_waiting.min(g.pods.len())..].iter().copied();
-                out.extend(waiting.filter(|p| pods.may_be_placed(*p, released)).take(wanted));
+                let waiting = || g.pods[g.first_waiting.min(g.pods.len())..].iter().copied();
+                if released {
+                    // Who was there before comes before those who never were.
+                    let back =
+                        waiting().filter(|p| pods.may_be_placed(*p, true) && !pods.may_be_placed(*p, false));
+                    out.extend(back.take(wanted));
+                }
+                let left = wanted - (out.len() - before);
+                out.extend(waiting().filter(|p| pods.may_be_placed(*p, false)).take(left));
                 if out.len() - before < lacking {
                     // A part of the minimum is of no use.
                     out.truncate(before);

@@ -239,16 +239,18 @@ impl State {
         let now = fit == Fit::Now && mode == Mode::Allocate && self.has_company_now(pod, node);
         let Some((now, extra)) = self.take_devices(pod, node, now) else { return false };
         let st = if now { St::Allocated } else { St::Pipelined };
-        let origin = &self.pods.row(pod).origin;
-        let evicted = self.pods.row(pod).spot.st == St::Releasing;
-        // A victim that finds its own place again was never evicted.
-        let spot = if evicted
-            && origin.node == Some(node)
-            && same_place(origin.extra.as_deref(), extra.as_deref())
-        {
-            origin.clone()
-        } else {
-            Spot { st, on_trial: false, node: Some(node), extra }
+        let row = self.pods.row(pod);
+        // A victim that finds its own place again was never evicted, and a place that was given in this cycle is not taken back.
+        let former = match &row.decided {
+            Some(decided) if row.committed && row.spot.on_trial => Some(decided),
+            _ => (row.spot.st == St::Releasing).then_some(&row.origin),
+        };
+        let again = |former: &&Spot| {
+            former.node == Some(node) && same_place(former.extra.as_deref(), extra.as_deref())
+        };
+        let spot = match former.filter(again) {
+            Some(former) => former.clone(),
+            None => Spot { st, on_trial: false, node: Some(node), extra },
         };
         self.move_pod(pod, spot);
         true
@@ -544,7 +546,18 @@ impl State {
         let wanted = i64::from(share.devices.max(1));
         // GPUs that are released wholly are among those that are coming.
         let soon = shared.iter().filter(|g| g.counts_apart() && g.left_soon(size) >= amount).count() as i64;
-        if soon + self.nodes.coming(node, GPU_DIM).max(0) / GPU < wanted {
+        let whole = self.nodes.coming(node, GPU_DIM).max(0) / GPU;
+        if soon + whole < wanted {
+            return None;
+        }
+        // Every GPU that is opened is held by a reservation pod, which needs a place beside the pod itself.
+        let by_id = shared.iter().filter(|g| !g.counts_apart()).count() as i64;
+        let fresh = (whole - by_id).max(0);
+        let opened = match self.policy.gpu_order {
+            Some(GpuOrder::Spread) => fresh.min(wanted),
+            _ => (wanted - soon - by_id.min(whole)).clamp(0, wanted),
+        };
+        if self.nodes.coming(node, PODS_DIM) <= opened {
             return None;
         }
         // One that is only promised becomes one in use with an idle GPU, and those are counted below.

@@ -122,10 +122,8 @@ impl State {
         pods: &[PodId],
     ) -> Option<(Lineup, u32, Trio)> {
         let taker = self.gangs.rows[gang].queue?;
-        let useful = match self.policy.max_consolidation_victims.filter(|_| action == Action::Consolidate) {
-            Some(most) => Some(self.useful_to_move(gang, pods, most as usize)),
-            None => None,
-        };
+        let most = self.policy.max_consolidation_victims.filter(|_| action == Action::Consolidate);
+        let useful = most.map(|most| self.useful_to_move(gang, pods, most as usize));
         let mut line = Lineup::new(true);
         let mut n = 0;
         let mut for_good = [0; 3];

@@ -314,7 +314,10 @@ fn anti_affinity(world: &World<'_>, scene: &Scene<'_>, labels: &LabelIndex<'_>, 
 fn spread(world: &World<'_>, scene: &Scene<'_>, labels: &LabelIndex<'_>, findings: &mut Vec<Finding>) {
     // Pods of one shape count alike; the address only tells shapes apart and orders nothing that is seen.
     let mut known: BTreeMap<(usize, usize), BTreeMap<&str, SpreadCount>> = BTreeMap::new();
-    for (pod, place) in &scene.fresh {
+    // A promise is made anew in the next cycle; until then others may come or go.
+    for (pod, place) in
+        scene.fresh.iter().filter(|(pod, _)| matches!(world.fate[*pod], super::Fate::Bound(_)))
+    {
         let (pod, node) = (world.pod(*pod), world.node(place.node));
         let rules: Vec<&SpreadRule> = pod.shape.pods.spread.iter().filter(|rule| rule.required).collect();
         for (i, rule) in rules.iter().enumerate() {

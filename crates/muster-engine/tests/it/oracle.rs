@@ -65,7 +65,6 @@ fn a_lone_gang_is_placed_if_it_can_be() {
             }
         }
     }
-    println!("{n_placed} placed, {n_refused} refused, {n_declined} declined, missed {missed:?}");
     assert!(n_placed > 2500 && n_refused > 2500 && n_declined == 0, "{n_placed} {n_refused} {n_declined}");
     // A share by memory costs its queue more on smaller GPUs, and nodes are not chosen by what they cost.
     let by_memory =

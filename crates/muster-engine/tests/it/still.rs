@@ -118,46 +118,27 @@ fn a_cluster_left_alone_comes_to_rest() {
         }
         by_cycles[cycles] += 1;
     }
-    println!("clusters by cycles: {by_cycles:?}");
     let at_once: i32 = by_cycles[..4].iter().sum();
     assert!(at_once > 270, "{by_cycles:?}");
 }
 
+/// Not always: a victim that was moved for somebody stands in line before it in the next cycle, likes its old place best, and is moved again. Few
+/// clusters are like this.
 #[test]
-fn explore_back() {
-    let mut by_cycles = [0; 41];
+fn most_clusters_rest_though_the_evicted_come_back() {
+    const MANY: usize = 20;
+    let mut restless = Vec::new();
     for seed in 0..400 {
         let (mut world, policy) = (cluster(seed, &Sizes::small()), policy(seed));
-        let mut cycles = 0;
-        let mut last = Decisions::default();
-        while cycles < 40 {
+        let moves = |_: &usize| {
             let decisions = Engine::build(world.clone(), policy.clone()).0.cycle(world.now);
-            if moves_nothing(&decisions) {
-                break;
-            }
-            cycles += 1;
             settle(&mut world, &decisions, Fate::Back);
             world.now = world.now + Span::seconds(3600);
-            last = decisions;
-        }
-        by_cycles[cycles] += 1;
-        if cycles == 40 {
-            println!(
-                "RESTLESS {seed} {:?} binds {:?}",
-                last.evictions
-                    .iter()
-                    .map(|e| (&*e.pod.name, e.action.name(), e.by.as_ref().map(|k| &*k.name), e.moved))
-                    .collect::<Vec<_>>(),
-                last.binds.iter().map(|b| (&*b.pod.name, &*b.placement.node)).collect::<Vec<_>>()
-            );
-            println!(
-                "  promises {:?}",
-                last.pipelined
-                    .iter()
-                    .map(|b| (&*b.pod.name, &*b.placement.node, b.action.name()))
-                    .collect::<Vec<_>>()
-            );
+            !moves_nothing(&decisions)
+        };
+        if (0..MANY).take_while(moves).count() == MANY {
+            restless.push(seed);
         }
     }
-    println!("BACK {by_cycles:?}");
+    assert!(restless.len() <= 20, "{} of 400: seeds {restless:?}", restless.len());
 }

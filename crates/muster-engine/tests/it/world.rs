@@ -6,7 +6,8 @@ use muster_engine::Engine;
 use muster_engine::audit::{Finding, audit};
 use muster_generate::{Rng, Sizes, apply, changes, cluster, consequences};
 use muster_model::{
-    Change, Claim, Cluster, Decisions, GpuOrder, Grace, Key, Name, Pod, PodState, Policy, Span, Strategy,
+    Change, Claim, Cluster, Decisions, GpuOrder, Grace, Key, Name, Pod, PodState, Policy, Queue, Span,
+    Strategy,
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -110,10 +111,18 @@ fn story(world: &Cluster, decisions: &Decisions, findings: &[Finding]) -> String
         .map(|word| word.trim_end_matches('.'))
         .collect();
     let is_named = |key: &Key| named.contains(key.to_string().as_str());
+    // A queue answers for the gangs in it and below it.
+    let in_named_queue: BTreeSet<&Key> = world
+        .gangs
+        .iter()
+        .filter(|gang| line_of(world, &gang.queue).any(|queue| named.contains(&*queue.name)))
+        .map(|gang| &gang.key)
+        .collect();
+    let is_concerned = |gang: &Key| is_named(gang) || in_named_queue.contains(gang);
     let mut lines: Vec<String> = Vec::new();
     for evict in &decisions.evictions {
         let by = evict.by.as_ref();
-        if is_named(&evict.pod) || is_named(&evict.gang) || by.is_some_and(is_named) {
+        if is_named(&evict.pod) || is_concerned(&evict.gang) || by.is_some_and(is_concerned) {
             let by = by.map_or_else(|| "nobody".into(), Key::to_string);
             let moved = if evict.moved { ", moved" } else { "" };
             lines.push(format!(
@@ -127,7 +136,7 @@ fn story(world: &Cluster, decisions: &Decisions, findings: &[Finding]) -> String
     let placed = decisions.binds.iter().map(|b| ("bind", &b.pod, &b.gang, b.action, &b.placement));
     let promised = decisions.pipelined.iter().map(|p| ("promise", &p.pod, &p.gang, p.action, &p.placement));
     for (what, pod, gang, action, place) in placed.chain(promised) {
-        if is_named(pod) || is_named(gang) || named.contains(&*place.node) {
+        if is_named(pod) || is_concerned(gang) || named.contains(&*place.node) {
             let (node, groups, gpus) = (&place.node, &place.gpu_groups, &place.gpus);
             lines.push(format!("{}: {what} {pod} of {gang} to {node} {groups:?} {gpus:?}", action.name()));
         }
@@ -136,9 +145,13 @@ fn story(world: &Cluster, decisions: &Decisions, findings: &[Finding]) -> String
         let groups: Vec<_> = gang.groups.iter().map(|g| (&*g.name, g.parent, g.min)).collect();
         lines.push(format!("{} in {}: {:?} {groups:?}", gang.key, gang.queue, gang.preemptibility));
     }
+    for queue in world.queues.iter().filter(|queue| named.contains(&*queue.name)) {
+        lines.push(format!("{} under {:?}: {:?}", queue.name, queue.parent, queue.shares));
+    }
     for pod in &world.pods {
         let here = pod.state.holds_room() && pod.node.as_ref().is_some_and(|node| named.contains(&**node));
-        if here || is_named(&pod.key) || pod.gang.as_ref().is_some_and(is_named) {
+        let member = |gang: &Key| is_named(gang) || (pod.state.stays() && in_named_queue.contains(gang));
+        if here || is_named(&pod.key) || pod.gang.as_ref().is_some_and(member) {
             let Pod { key, state, group, node, gpu_groups, shape, .. } = &**pod;
             let (asks, share) = (&shape.requests, &shape.gpu_share);
             lines
@@ -152,6 +165,13 @@ fn story(world: &Cluster, decisions: &Decisions, findings: &[Finding]) -> String
     }
     let (found, about) = (texts.join("\n  "), lines.join("\n    "));
     format!("{} findings\n  {found}\n    {about}", findings.len())
+}
+
+/// The queue and those above it.
+fn line_of<'a>(world: &'a Cluster, queue: &'a Name) -> impl Iterator<Item = &'a Queue> {
+    let find = |name: &Name| world.queues.iter().find(|queue| queue.name == *name).map(|queue| &**queue);
+    let above = move |queue: &&'a Queue| queue.parent.as_ref().and_then(find);
+    std::iter::successors(find(queue), above).take(world.queues.len())
 }
 
 fn difference(a: &Decisions, b: &Decisions) -> String {
