@@ -42,6 +42,13 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         eprintln!("==> CRD coverage: skipped, no {}", coverage.display());
         Ok(())
     };
+    if !sum.failures.is_empty() {
+        // Again, where it is found: the output above is long.
+        println!("==> what failed");
+        for line in &sum.failures {
+            println!("{line}");
+        }
+    }
     let passed = sum.passed.saturating_sub(sum.said_skipped);
     println!("{passed} passed, {} failed, {} skipped", sum.failed, sum.skipped);
     covered?;
@@ -73,7 +80,12 @@ struct Sum {
     skipped: u64,
     /// Those of the skipped that cargo counts as passed.
     said_skipped: u64,
+    /// What the failed tests said, the first lines of it.
+    failures: Vec<String>,
 }
+
+/// Enough to see what went wrong, few enough to be read.
+const MOST_FAILURE_LINES: usize = 200;
 
 /// Runs the tests, passing their output through, and adds up what they report. A test that prints `skipped:` counts as
 /// passed for cargo; it is told apart here.
@@ -83,9 +95,17 @@ fn count(mut command: Command) -> anyhow::Result<(bool, Sum)> {
         command.stdout(Stdio::piped()).spawn().with_context(|| format!("cannot run {command:?}"))?;
     let mut sum = Sum::default();
     let output = child.stdout.take().context("the tests' output was piped")?;
+    let mut in_failures = false;
     for line in BufReader::new(output).lines() {
         let line = line?;
         println!("{line}");
+        in_failures = (in_failures || line == "failures:") && !line.starts_with("test result: ");
+        // Frames of a backtrace say less than what they take.
+        let is_frame = line.trim_start().starts_with("at ")
+            || line.trim_start().split_once(": ").is_some_and(|(n, _)| n.parse::<u32>().is_ok());
+        if in_failures && !is_frame && sum.failures.len() < MOST_FAILURE_LINES {
+            sum.failures.push(line.clone());
+        }
         if let Some(result) = line.strip_prefix("test result: ") {
             let number = |word: &str| -> u64 {
                 result

@@ -177,15 +177,14 @@ impl Classes {
         amount.clamp(0, i128::from(MOST)) as i64
     }
 
-    /// What a share in memory costs a queue on GPUs of this many MiB: rounded up to hundredths of a GPU.
-    pub fn memory_charge(share: GpuShare, memory: i64) -> i128 {
-        match share.size {
-            ShareSize::Portion(_) => 0,
-            ShareSize::Memory(mib) => {
-                let memory = i128::from(memory.max(1));
-                (i128::from(mib.max(0)) * 100 + memory - 1) / memory * 10 * i128::from(share.devices)
-            }
-        }
+    /// What a share in memory costs a queue on GPUs of this many MiB: rounded up to hundredths of a GPU; a whole one where nobody knows.
+    pub fn memory_charge(share: GpuShare, memory: Option<i64>) -> i128 {
+        let ShareSize::Memory(mib) = share.size else { return 0 };
+        let each = match memory.filter(|m| *m > 0).map(i128::from) {
+            Some(memory) => ((i128::from(mib.max(0)) * 100 + memory - 1) / memory * 10).min(i128::from(GPU)),
+            None => i128::from(GPU),
+        };
+        each * i128::from(share.devices)
     }
 }
 

@@ -155,7 +155,7 @@ impl State {
             let mark = self.mark();
             match self.place_some_way(gang, &pods) {
                 Ok(()) => {
-                    self.promise_whole(gang);
+                    self.promise_whole(gang, false);
                     self.commit(mark, Action::Allocate, None, ledger);
                     ledger.failures.swap_remove(&gang);
                     let again = self.gangs.rows[gang].to_place(&self.pods, false);
@@ -236,7 +236,8 @@ impl State {
     }
 
     /// A gang that has its minimum only together with promises is promised everything: nothing of it is bound alone.
-    fn promise_whole(&mut self, gang: GangId) {
+    /// `all`: what was bound earlier in this cycle too.
+    fn promise_whole(&mut self, gang: GangId, all: bool) {
         let row = &self.gangs.rows[gang];
         let lacks = row.leaves().any(|(_, g)| {
             let Min::Pods(min) = g.min else { return false };
@@ -248,8 +249,7 @@ impl State {
         let placed: Vec<PodId> = row.pods().filter(|p| self.pods.row(*p).spot.st == St::Allocated).collect();
         for pod in placed {
             let row = self.pods.row(pod);
-            // Bound by an earlier step of this cycle: that stands.
-            if row.committed {
+            if row.committed && !all {
                 continue;
             }
             let mut spot = Spot { st: St::Pipelined, ..row.spot.clone() };
@@ -414,6 +414,15 @@ impl State {
             left = left.saturating_sub(spent);
             let reason = match found {
                 Found::Solution => {
+                    // Victims that were bound in this cycle may have got some of their places back, and promises for the rest.
+                    let changed = self.changed_since(&mark);
+                    let mut gangs: Vec<GangId> =
+                        changed.iter().filter_map(|p| self.pods.row(*p).gang).collect();
+                    gangs.sort_unstable();
+                    gangs.dedup();
+                    for gang in gangs {
+                        self.promise_whole(gang, true);
+                    }
                     self.commit(mark, action, Some(gang), ledger);
                     ledger.failures.swap_remove(&gang);
                     continue;

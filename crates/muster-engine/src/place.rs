@@ -708,7 +708,8 @@ pub fn count_soon(classes: &Classes, nodes: &Nodes, class: ClassId, node: NodeId
         let in_use: i64 =
             shared.iter().filter(|g| g.counts_apart()).map(|g| g.left_soon(size).max(0) / amount).sum();
         let whole = nodes.coming(node, GPU_DIM).max(0) / GPU;
-        n = n.min((in_use + whole * (size / amount)) / i64::from(share.devices.max(1)));
+        let parts = in_use.saturating_add(whole.saturating_mul(size / amount));
+        n = n.min(parts / i64::from(share.devices.max(1)));
     }
     n
 }

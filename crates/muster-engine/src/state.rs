@@ -230,7 +230,7 @@ impl State {
         let class = &self.classes.rows[class];
         let mut charge = class.charge;
         if let Some(share) = class.share {
-            charge[2] += Classes::memory_charge(share, memory.unwrap_or(100));
+            charge[2] += Classes::memory_charge(share, memory);
         }
         charge
     }
@@ -356,7 +356,7 @@ impl State {
         }
         let Some(queue) = queue else { return };
         if st.is_active() {
-            let memory = node.and_then(|n| self.nodes.gpu_memory(n)).or(self.gpu_memory.0);
+            let memory = node.and_then(|n| self.nodes.gpu_memory(n));
             let charge = self.charge(class, memory);
             self.queues.add_allocated(queue, &charge, firm, i128::from(sign));
         } else if st == St::Pending {

@@ -6,7 +6,7 @@ use muster_engine::Engine;
 use muster_engine::audit::{Finding, audit};
 use muster_generate::{Rng, Sizes, apply, changes, cluster, consequences};
 use muster_model::{
-    Change, Claim, Cluster, Decisions, GpuOrder, Grace, Key, Name, Pod, PodState, Policy, Queue, Span,
+    Change, Claim, Cluster, Decisions, GpuOrder, Grace, Key, Name, Pod, PodState, Policy, Queue, Shape, Span,
     Strategy,
 };
 use std::collections::BTreeSet;
@@ -153,9 +153,10 @@ fn story(world: &Cluster, decisions: &Decisions, findings: &[Finding]) -> String
         let member = |gang: &Key| is_named(gang) || (pod.state.stays() && in_named_queue.contains(gang));
         if here || is_named(&pod.key) || pod.gang.as_ref().is_some_and(member) {
             let Pod { key, state, group, node, gpu_groups, shape, .. } = &**pod;
-            let (asks, share) = (&shape.requests, &shape.gpu_share);
-            lines
-                .push(format!("{key}: {state:?} {group:?} at {node:?} {gpu_groups:?} asks {asks} {share:?}"));
+            let Shape { requests, gpu_share, extra_gpu_charge, .. } = &**shape;
+            lines.push(format!(
+                "{key}: {state:?} {group:?} at {node:?} {gpu_groups:?} asks {requests} {gpu_share:?} {extra_gpu_charge}"
+            ));
         }
     }
     let left_out = lines.len().saturating_sub(LINES);
