@@ -239,19 +239,28 @@ impl State {
     /// `all`: what was bound earlier in this cycle too.
     fn promise_whole(&mut self, gang: GangId, all: bool) {
         let row = &self.gangs.rows[gang];
-        let lacks = row.leaves().any(|(_, g)| {
+        let lacks = |g: &crate::gangs::Group| {
             let Min::Pods(min) = g.min else { return false };
             g.count(St::Pipelined) > 0 && g.active() - g.count(St::Pipelined) < min
-        });
-        if !lacks {
+        };
+        let lacking: Vec<u32> = row.leaves().filter(|(_, g)| lacks(g)).map(|(leaf, _)| leaf as u32).collect();
+        if lacking.is_empty() {
             return;
         }
-        let placed: Vec<PodId> = row.pods().filter(|p| self.pods.row(*p).spot.st == St::Allocated).collect();
+        // A gang that is whole without the promises keeps what it has; only the group that is not waits for its promises.
+        let everything =
+            !all || !row.whole_without(&self.pods, &|p| self.pods.row(p).spot.st == St::Pipelined);
+        let placed: Vec<PodId> = row
+            .pods()
+            .filter(|p| {
+                let row = self.pods.row(*p);
+                row.spot.st == St::Allocated
+                    && (all || !row.committed)
+                    && (everything || lacking.contains(&row.leaf))
+            })
+            .collect();
         for pod in placed {
             let row = self.pods.row(pod);
-            if row.committed && !all {
-                continue;
-            }
             let mut spot = Spot { st: St::Pipelined, ..row.spot.clone() };
             // Which GPUs it gets is decided when it gets them.
             spot.extra = spot.extra.map(|e| Arc::new(Extra { gpus: 0, ..Extra::clone(&e) }));

@@ -3,8 +3,8 @@
 //! Units on the wire: GPUs as devices (0.7 is allowed), CPU in milli-cores, memory in 10^6 bytes; -1 is unlimited. What is
 //! omitted is 0, so a queue that only speaks of GPUs can run nothing that asks for CPU.
 
-use crate::read::{At, Object};
-use crate::text::MOST;
+use crate::read::{At, Object, quote};
+use crate::text::{MOST, thousandths};
 use muster_model::{Bound, Queue, Resource, Share};
 use std::collections::BTreeMap;
 
@@ -38,8 +38,31 @@ pub(crate) fn queue(object: &Object<'_>) -> Queue {
         shares,
         preempt_min_runtime: spec.get("preemptMinRuntime").duration(),
         reclaim_min_runtime: spec.get("reclaimMinRuntime").duration(),
-        usage: BTreeMap::new(),
+        usage: usage(object),
     }
+}
+
+/// What the queue used of the cluster in the accounting window, from annotations (`muster.dev/usage-gpu: "0.25"`): whoever keeps the history
+/// writes them. In millionths.
+fn usage(object: &Object<'_>) -> BTreeMap<Resource, i64> {
+    let mut usage = BTreeMap::new();
+    for (resource, name) in [(Resource::Gpu, "gpu"), (Resource::Cpu, "cpu"), (Resource::Memory, "memory")] {
+        let key = format!("muster.dev/usage-{name}");
+        let Some(text) = object.annotation(&key) else { continue };
+        match thousandths(text).filter(|part| *part >= 0) {
+            Some(part) => {
+                usage.insert(resource, part.min(MOST / 1000) * 1000);
+            }
+            None => object.report(
+                &format!("metadata.annotations[{key}]"),
+                format!(
+                    "{} is no share; write a decimal such as \"0.25\", a quarter of the cluster",
+                    quote(text)
+                ),
+            ),
+        }
+    }
+    usage
 }
 
 fn share(at: At<'_>, unit: i128) -> Share {
@@ -153,6 +176,19 @@ mod tests {
             0,
             1,
         );
+    }
+
+    #[test]
+    fn usage_is_read_from_annotations() {
+        let value = json!({
+            "metadata": {"name": "q", "annotations": {"muster.dev/usage-gpu": "0.25", "muster.dev/usage-cpu": "most"}},
+            "spec": {"resources": {}},
+        });
+        let object = Object::new("Queue", &value);
+        assert_eq!(queue(&object).usage, BTreeMap::from([(Resource::Gpu, 250_000)]));
+        let found: Vec<String> = object.into_diagnostics().iter().map(ToString::to_string).collect();
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].contains("usage-cpu"), "{found:?}");
     }
 
     #[test]

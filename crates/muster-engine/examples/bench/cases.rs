@@ -88,6 +88,11 @@ pub fn all() -> Vec<Case> {
         case("refuse-just", "5,000 full nodes: everyone may be asked, nobody has too much", |e| {
             refuse(e, Refuse::NobodyHasTooMuch)
         }),
+        case(
+            "refuse-little",
+            "5,000 full nodes: four queues have four GPUs too much each, the gang wants 80",
+            |e| refuse(e, Refuse::LittleTooMuch),
+        ),
         case("refuse-node", "5,000 full nodes: 35,000 victims, but no node can be emptied", |e| {
             refuse(e, Refuse::NoWholeNode)
         }),

@@ -19,6 +19,8 @@ pub enum Refuse {
     VictimsAreFirm,
     /// Everyone may be asked, and nobody is over quota, so every trial is found unjust.
     NobodyHasTooMuch,
+    /// Everyone has a little too much: less in all than the gang asks for.
+    LittleTooMuch,
     /// Everyone is over quota, but a pod that cannot be preempted sits on every node, and the gang wants whole nodes.
     NoWholeNode,
     /// Enough whole nodes could be freed, but not in one rack.
@@ -39,6 +41,13 @@ pub fn refusing(nodes: u32, why: Refuse) -> (Cluster, Vec<Change>) {
             &mut cluster,
             &[("taker", Bound::At(80 * GPU)), ("a", fourth), ("b", fourth), ("c", fourth), ("d", fourth)],
         ),
+        Refuse::LittleTooMuch => {
+            let less = Bound::At(total / 4 - 4 * GPU);
+            bench::queues(
+                &mut cluster,
+                &[("taker", Bound::At(80 * GPU)), ("a", less), ("b", less), ("c", less), ("d", less)],
+            );
+        }
         Refuse::VictimsAreFirm | Refuse::NoWholeNode | Refuse::NoRack => bench::queues(
             &mut cluster,
             &[("taker", Bound::At(total)), ("a", greedy), ("b", greedy), ("c", greedy), ("d", greedy)],
