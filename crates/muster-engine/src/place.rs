@@ -14,6 +14,7 @@ use crate::state::{Extra, Spot, St, State};
 use crate::topology::{Area, Load};
 use muster_model::{GPU, GpuOrder, GpuShare, Name, NodeReason, Reason, Resource, Strategy};
 use smallvec::SmallVec;
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 /// Whether pods may be bound, or only promised what is being released.
@@ -90,21 +91,24 @@ impl State {
         gang: GangId,
         group: usize,
         pods: &[PodId],
-        area: &Area,
+        within: &Area,
         mode: Mode,
         placed: &mut u32,
     ) -> Result<(), Failure> {
         let Some(rule) =
             self.gangs.rows[gang].model.as_ref().and_then(|m| m.groups.get(group)?.topology.clone())
         else {
-            return self.place_inside(gang, group, pods, area, mode, placed);
+            return self.place_inside(gang, group, pods, within, mode, placed);
         };
-        let areas = self.areas(gang, group, &rule, pods, area).map_err(Failure::Known)?;
+        // The best area nearly always does; the others are looked for when it does not.
+        let mut areas = self.areas(gang, group, &rule, pods, within, true).map_err(Failure::Known)?;
         let mark = self.mark();
         let before = *placed;
         let mut outcome = Err(Failure::NoNode { pod: pods[0], placed: before });
         let mut best = before;
-        for area in areas {
+        let mut next = 0;
+        while let Some(area) = areas.get(next).cloned() {
+            next += 1;
             *placed = before;
             outcome = self.place_inside(gang, group, pods, &area, mode, placed);
             if outcome.is_ok() {
@@ -112,6 +116,9 @@ impl State {
             }
             best = best.max(*placed);
             self.rewind(&mark);
+            if next == 1 {
+                areas = self.areas(gang, group, &rule, pods, within, false).unwrap_or_default();
+            }
         }
         self.log.commit(mark);
         if outcome.is_err() {
@@ -127,6 +134,7 @@ impl State {
         rule: &muster_model::TopologyRule,
         pods: &[PodId],
         within: &Area,
+        only_best: bool,
     ) -> Result<Vec<Area>, Reason> {
         let active = self.active_nodes(gang, group);
         let mut load: Vec<(ClassId, Need, i64)> = Vec::new();
@@ -151,6 +159,7 @@ impl State {
             &Load { classes: &load, count: &count },
             within,
             &active,
+            only_best,
         );
         result.map_err(|reason| match reason {
             Reason::NoDomain { topology, level, domains, best, best_fits, need, .. } => Reason::NoDomain {
@@ -390,16 +399,18 @@ impl State {
             let left = left(*n);
             (lo.min(left), hi.max(left))
         });
-        fitting.into_iter().max_by(|a, b| {
-            let score = |(n, fit): (NodeId, Fit)| {
-                let bonus = area.bonus.as_ref().and_then(|b| b.get(&n)).copied().unwrap_or(0);
-                self.score(pod, class, n, fit)
-                    + i128::from(bonus) * DOMAIN
-                    + placed_score(strategy, left(n), least, most, &self.nodes, n, class)
-            };
-            let rank = |n: NodeId| self.nodes.rows[n].rank;
-            score(*a).cmp(&score(*b)).then_with(|| rank(b.0).cmp(&rank(a.0)))
-        })
+        let score = |(n, fit): (NodeId, Fit)| {
+            let bonus = area.bonus.as_ref().and_then(|b| b.get(&n)).copied().unwrap_or(0);
+            self.score(pod, class, n, fit)
+                + i128::from(bonus) * DOMAIN
+                + placed_score(strategy, left(n), least, most, &self.nodes, n, class)
+        };
+        let rank = |n: NodeId| self.nodes.rows[n].rank;
+        fitting
+            .into_iter()
+            .map(|(n, fit)| (score((n, fit)), Reverse(rank(n)), n, fit))
+            .max_by_key(|(score, rank, _, _)| (*score, *rank))
+            .map(|(_, _, n, fit)| (n, fit))
     }
 
     /// All scores but that of the strategy, which depends on the other candidates.

@@ -449,17 +449,17 @@ impl Search<'_> {
         batches: &[Batch],
         by_node: &Map<NodeId, Vec<usize>>,
     ) -> Option<Set<PodId>> {
-        let mut nodes: Vec<(i64, usize, NodeId)> = by_node
+        let mut nodes: Vec<(i128, usize, NodeId)> = by_node
             .iter()
             .enumerate()
             .map(|(seen, (node, list))| {
-                let freed: i64 = list
+                let freed: i128 = list
                     .iter()
                     .flat_map(|b| batches[*b].pods.iter())
                     .filter(|p| self.state.pods.row(**p).spot.node == Some(*node))
-                    .map(|p| self.state.charge(self.state.pods.row(*p).class, None)[2] as i64)
+                    .map(|p| self.state.charge(self.state.pods.row(*p).class, None)[2])
                     .sum();
-                (self.state.nodes.gpus_left(*node) + freed, seen, *node)
+                (i128::from(self.state.nodes.gpus_left(*node)) + freed, seen, *node)
             })
             .collect();
         nodes.sort_unstable();

@@ -9,6 +9,8 @@ use dense::{Id, IdSet, IdVec, define_id};
 use indexmap::IndexMap;
 use muster_model::{Name, Reason, Topology, TopologyRule};
 use rustc_hash::FxBuildHasher;
+use smallvec::SmallVec;
+use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -57,6 +59,8 @@ struct Tree {
     /// The finest domain of each node.
     finest: IdVec<NodeId, Option<DomainId>>,
     fits: IndexMap<ClassId, Fits, FxBuildHasher>,
+    /// What is free, for loads of several classes.
+    frees: IndexMap<Vec<ClassId>, Free, FxBuildHasher>,
 }
 
 struct Domain {
@@ -73,11 +77,39 @@ struct Fits {
     cursor: usize,
 }
 
+/// What is free on nodes that can take a pod of any of some classes, by dimension, per node and per domain.
+struct Free {
+    /// How many dimensions.
+    dims: usize,
+    /// Rows of so many numbers.
+    per_node: Vec<i64>,
+    per_domain: Vec<i128>,
+    cursor: usize,
+}
+
+/// So many are kept: a handful is in use at any time; more would only take memory.
+const MOST_FITS: usize = 256;
+const MOST_FREES: usize = 32;
+
 /// What is to be placed, as far as capacity goes.
 pub struct Load<'a> {
     /// Distinct classes with their needs and how many pods there are of each.
     pub classes: &'a [(ClassId, Need, i64)],
     pub count: &'a dyn Fn(&Nodes, ClassId, NodeId) -> i64,
+}
+
+impl Load<'_> {
+    fn ids(&self) -> Vec<ClassId> {
+        let mut ids: Vec<ClassId> = self.classes.iter().map(|(class, _, _)| *class).collect();
+        ids.sort_unstable();
+        ids
+    }
+
+    /// One more than the highest dimension that is asked for.
+    fn dims(&self) -> usize {
+        let needs = self.classes.iter().flat_map(|(_, need, _)| need.iter());
+        needs.map(|(dim, _)| *dim as usize + 1).max().unwrap_or(0)
+    }
 }
 
 impl Topologies {
@@ -108,6 +140,7 @@ impl Topologies {
     pub fn forget_fits(&mut self) {
         for tree in self.trees.values_mut() {
             tree.fits.clear();
+            tree.frees.clear();
         }
     }
 
@@ -119,7 +152,7 @@ impl Topologies {
     }
 
     /// The areas in which the rule allows the load, the best first: finer levels before coarser ones, then the tightest. `active` are the nodes of
-    /// the group's pods that have a place already.
+    /// the group's pods that have a place already. Most callers are content with the best one; asking for `only_best` is cheaper by far.
     pub fn areas(
         &mut self,
         nodes: &Nodes,
@@ -127,6 +160,7 @@ impl Topologies {
         load: &Load<'_>,
         within: &Area,
         active: &[NodeId],
+        only_best: bool,
     ) -> Result<Vec<Area>, Reason> {
         let unknown = |level: Option<&Name>| Reason::TopologyUnknown {
             topology: rule.topology.clone(),
@@ -146,6 +180,10 @@ impl Topologies {
         };
         let coarsest = required.unwrap_or(0);
         let total: i64 = load.classes.iter().map(|(_, _, n)| *n).sum();
+        if within.members.is_none() {
+            tree.keep(nodes, load);
+        }
+        let tree = &*tree;
         let counts = tree.measure(nodes, load, within);
         // Pods that run tie the group to the required domain they are in.
         let tied: Option<Vec<DomainId>> = required.filter(|_| !active.is_empty()).map(|level| {
@@ -168,7 +206,12 @@ impl Topologies {
                 .filter_map(|d| Some((counts.ratio(*d, load, total)?, *d)))
                 .collect();
             // Tightest first; ids are in the order of names.
-            fitting.sort_by(|a, b| b.0.compare(&a.0).then(a.1.cmp(&b.1)));
+            let order = |a: &(Ratio, DomainId), b: &(Ratio, DomainId)| b.0.compare(&a.0).then(a.1.cmp(&b.1));
+            if only_best {
+                fitting = fitting.into_iter().min_by(order).into_iter().collect();
+            } else {
+                fitting.sort_by(order);
+            }
             for (_, domain) in fitting {
                 let members = &tree.domains[domain].members;
                 let members = match &within.members {
@@ -190,6 +233,9 @@ impl Topologies {
                     _ => within.bonus.clone(),
                 };
                 areas.push(Area { members: Some(members), bonus });
+            }
+            if only_best && !areas.is_empty() {
+                break;
             }
         }
         if areas.is_empty() {
@@ -234,14 +280,14 @@ impl Ratio {
 }
 
 /// Capacity by domain for one load.
-enum Counts {
+enum Counts<'a> {
     /// One class: how many pods fit.
-    Pods(IdVec<DomainId, i64>),
-    /// Several: what is free by dimension, and how many pods of each class fit.
-    Mixed { free: IdVec<DomainId, Vec<i128>>, fits: Vec<IdVec<DomainId, i64>>, asked: Vec<i128> },
+    Pods(Cow<'a, IdVec<DomainId, i64>>),
+    /// Several: what is free by dimension (rows of as many as are asked), and how many pods of each class fit.
+    Mixed { free: Cow<'a, [i128]>, fits: Vec<Cow<'a, IdVec<DomainId, i64>>>, asked: Vec<i128> },
 }
 
-impl Counts {
+impl Counts<'_> {
     fn ratio(&self, d: DomainId, load: &Load<'_>, total: i64) -> Option<Ratio> {
         match self {
             Self::Pods(fits) => {
@@ -252,7 +298,8 @@ impl Counts {
                 if !load.classes.iter().zip(fits).all(|((_, _, n), f)| f.get(d).copied().unwrap_or(0) >= *n) {
                     return None;
                 }
-                let free = free.get(d)?;
+                let at = d.index() * asked.len();
+                let free = free.get(at..at + asked.len())?;
                 let mut tightest = Ratio(0, 1);
                 for (asked, free) in asked.iter().zip(free) {
                     if *asked == 0 {
@@ -305,6 +352,7 @@ impl Tree {
             domains: IdVec::new(),
             finest: IdVec::from_elem(None, nodes.rows.len()),
             fits: IndexMap::default(),
+            frees: IndexMap::default(),
         };
         let mut all: Vec<(u32, NodeId)> = placed.iter().map(|(_, rank, id)| (*rank, *id)).collect();
         all.sort_unstable();
@@ -359,24 +407,46 @@ impl Tree {
         self.ancestor((*self.finest.get(node)?)?, level)
     }
 
-    fn measure(&mut self, nodes: &Nodes, load: &Load<'_>, within: &Area) -> Counts {
-        if let [(class, _, _)] = load.classes
-            && within.members.is_none()
-        {
-            return Counts::Pods(self.fits_of(nodes, *class, load).clone());
+    /// Brings the kept counts of a load up to date.
+    fn keep(&mut self, nodes: &Nodes, load: &Load<'_>) {
+        if self.fits.len() + load.classes.len() > MOST_FITS {
+            self.fits.clear();
         }
-        let inside: Box<dyn Iterator<Item = NodeId>> = match &within.members {
-            Some(members) => Box::new(members.list.iter().copied()),
-            None => Box::new(self.domains[DomainId::from_index(0)].members.list.iter().copied()),
+        for (class, _, _) in load.classes {
+            self.keep_fits(nodes, *class, load);
+        }
+        if load.classes.len() > 1 {
+            self.keep_free(nodes, load);
+        }
+    }
+
+    fn measure(&self, nodes: &Nodes, load: &Load<'_>, within: &Area) -> Counts<'_> {
+        let mixed = load.classes.len() > 1;
+        let dims = load.dims();
+        let mut asked = vec![0; dims];
+        for (_, need, n) in load.classes {
+            for (dim, amount) in need {
+                asked[*dim as usize] += i128::from(*amount) * i128::from(*n);
+            }
+        }
+        let Some(members) = &within.members else {
+            let mut fits: Vec<_> = load
+                .classes
+                .iter()
+                .map(|(class, _, _)| {
+                    self.fits.get(class).map_or_else(Cow::default, |f| Cow::Borrowed(&f.per_domain))
+                })
+                .collect();
+            if !mixed {
+                return Counts::Pods(fits.pop().unwrap_or_default());
+            }
+            let free = self.frees.get(&load.ids()).map_or(&[][..], |f| &f.per_domain);
+            return Counts::Mixed { free: Cow::Borrowed(free), fits, asked };
         };
         let n = self.domains.len();
         let mut fits: Vec<IdVec<DomainId, i64>> = vec![IdVec::from_elem(0, n); load.classes.len()];
-        let dims =
-            load.classes.iter().flat_map(|(_, need, _)| need.iter()).map(|(d, _)| *d as usize + 1).max();
-        let dims = dims.unwrap_or(0);
-        let mut free: IdVec<DomainId, Vec<i128>> = IdVec::from_elem(Vec::new(), n);
-        let mixed = load.classes.len() > 1;
-        for node in inside {
+        let mut free = vec![0; if mixed { n * dims } else { 0 }];
+        for node in members.list.iter().copied() {
             let Some(Some(finest)) = self.finest.get(node).copied() else { continue };
             let mut any = false;
             for (i, (class, _, _)) in load.classes.iter().enumerate() {
@@ -387,25 +457,13 @@ impl Tree {
                 }
             }
             if mixed && any {
-                let mut at = Some(finest);
-                while let Some(domain) = at {
-                    let sums = &mut free[domain];
-                    sums.resize(dims, 0);
-                    for (dim, sum) in sums.iter_mut().enumerate() {
-                        *sum += i128::from(nodes.coming(node, dim).max(0));
-                    }
-                    at = self.domains[domain].parent;
-                }
+                let row: SmallVec<[i64; 8]> = (0..dims).map(|dim| nodes.coming(node, dim).max(0)).collect();
+                self.add_free(finest, &row, &[], &mut free);
             }
         }
+        let mut fits: Vec<_> = fits.into_iter().map(Cow::Owned).collect();
         if mixed {
-            let mut asked = vec![0; dims];
-            for (_, need, n) in load.classes {
-                for (dim, amount) in need {
-                    asked[*dim as usize] += i128::from(*amount) * i128::from(*n);
-                }
-            }
-            Counts::Mixed { free, fits, asked }
+            Counts::Mixed { free: Cow::Owned(free), fits, asked }
         } else {
             Counts::Pods(fits.pop().unwrap_or_default())
         }
@@ -419,11 +477,24 @@ impl Tree {
         }
     }
 
-    fn fits_of(&mut self, nodes: &Nodes, class: ClassId, load: &Load<'_>) -> &IdVec<DomainId, i64> {
-        // A handful of classes is in use at any time; more would only take memory.
-        if self.fits.len() > 256 && !self.fits.contains_key(&class) {
-            self.fits.clear();
+    /// Adds one row to the sums of a domain and those above, and takes another off; an empty row is nothing.
+    fn add_free(&self, finest: DomainId, new: &[i64], old: &[i64], sums: &mut [i128]) {
+        let dims = new.len().max(old.len());
+        let mut at = Some(finest);
+        while let Some(domain) = at {
+            let from = domain.index() * dims;
+            let sums = &mut sums[from..from + dims];
+            for (sum, n) in sums.iter_mut().zip(new) {
+                *sum += i128::from(*n);
+            }
+            for (sum, n) in sums.iter_mut().zip(old) {
+                *sum -= i128::from(*n);
+            }
+            at = self.domains[domain].parent;
         }
+    }
+
+    fn keep_fits(&mut self, nodes: &Nodes, class: ClassId, load: &Load<'_>) {
         let mut fits = self.fits.swap_remove(&class).unwrap_or_else(|| {
             let mut per_domain = IdVec::from_elem(0, self.domains.len());
             let mut per_node = IdVec::from_elem(0, nodes.rows.len());
@@ -446,7 +517,43 @@ impl Tree {
                 self.add_up(finest, delta, &mut fits.per_domain);
             }
         }
-        &self.fits.entry(class).or_insert(fits).per_domain
+        self.fits.insert(class, fits);
+    }
+
+    /// Call after the counts of the load's classes were brought up to date.
+    fn keep_free(&mut self, nodes: &Nodes, load: &Load<'_>) {
+        let ids = load.ids();
+        let dims = load.dims();
+        if self.frees.len() >= MOST_FREES && !self.frees.contains_key(&ids) {
+            self.frees.clear();
+        }
+        let any = |node: NodeId| ids.iter().any(|c| self.fits.get(c).is_some_and(|f| f.per_node[node] > 0));
+        let row = |node: NodeId| -> SmallVec<[i64; 8]> {
+            let any = any(node);
+            (0..dims).map(|dim| if any { nodes.coming(node, dim).max(0) } else { 0 }).collect()
+        };
+        let mut free = self.frees.swap_remove(&ids).unwrap_or_else(|| {
+            let mut per_node = vec![0; nodes.rows.len() * dims];
+            let mut per_domain = vec![0; self.domains.len() * dims];
+            for node in self.domains[DomainId::from_index(0)].members.list.iter().copied() {
+                let Some(Some(finest)) = self.finest.get(node).copied() else { continue };
+                let new = row(node);
+                self.add_free(finest, &new, &[], &mut per_domain);
+                per_node[node.index() * dims..(node.index() + 1) * dims].copy_from_slice(&new);
+            }
+            Free { dims, per_node, per_domain, cursor: nodes.journal.len() }
+        });
+        while let Some(node) = nodes.journal.get(free.cursor).copied() {
+            free.cursor += 1;
+            let Some(Some(finest)) = self.finest.get(node).copied() else { continue };
+            let new = row(node);
+            let old = &mut free.per_node[node.index() * free.dims..(node.index() + 1) * free.dims];
+            if *old != new[..] {
+                self.add_free(finest, &new, old, &mut free.per_domain);
+                old.copy_from_slice(&new);
+            }
+        }
+        self.frees.insert(ids, free);
     }
 
     /// Points for the nodes of an area, by their domain at the preferred level: the roomier, the more.
@@ -454,7 +561,7 @@ impl Tree {
         &self,
         members: &Members,
         level: usize,
-        counts: &Counts,
+        counts: &Counts<'_>,
         load: &Load<'_>,
         total: i64,
     ) -> BTreeMap<NodeId, i64> {

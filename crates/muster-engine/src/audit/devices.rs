@@ -172,7 +172,8 @@ impl<'a> Store<'a> {
                 findings.push(Finding::ClaimOfOtherQueue { pod: pod.key.clone(), claim: key.clone() });
             }
             let Some(given) = self.given.get(key).and_then(|given| given.first()) else {
-                if !claim.requests.is_empty() {
+                // A pod that is moved keeps what its claim has.
+                if !claim.requests.is_empty() && claim.allocation.is_none() {
                     findings.push(Finding::ClaimUnallocated { pod: pod.key.clone(), claim: key.clone() });
                 }
                 continue;

@@ -234,9 +234,14 @@ fn affinity(world: &World<'_>, scene: &Scene<'_>, findings: &mut Vec<Finding>) {
         let mut matching = labels.candidates(&first.selector.all);
         matching.retain(|pod| terms.iter().all(|term| selects(term, world.pod(*pod))));
         let holds: BTreeSet<usize> = holders.iter().map(|(pod, _)| *pod).collect();
-        // Who is sent away in this cycle is nobody that a newcomer has to join.
-        let anyone_before =
-            matching.iter().any(|pod| !fresh.contains(pod) && matches!(world.fate[*pod], super::Fate::Rest));
+        // Who is sent away in this cycle, or is in no place that the terms speak of, is nobody that a newcomer has to join.
+        let in_a_place = |pod: usize| {
+            let node = node_of[pod].map(|node| world.node(node));
+            node.is_some_and(|node| terms.iter().any(|term| value(node, &term.topology_key).is_some()))
+        };
+        let anyone_before = matching.iter().any(|pod| {
+            !fresh.contains(pod) && matches!(world.fate[*pod], super::Fate::Rest) && in_a_place(*pod)
+        });
         for term in terms {
             // Places that have company without the holders themselves.
             let mut places: BTreeSet<&str> = BTreeSet::new();
