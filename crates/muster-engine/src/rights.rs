@@ -231,6 +231,27 @@ impl State {
         self.stays_within_bounds(taker_queue, need, firm, &involved, &remaining, before)
     }
 
+    /// How many GPUs a queue has too many, if GPUs are all that it has too much of: then it loses nothing once they are gone. `None`: there is no
+    /// telling.
+    pub fn gpus_to_spare(&self, taker: QueueId, judged: QueueId, need: &Trio) -> Option<i128> {
+        if !self.policy.quotas {
+            return None;
+        }
+        let r = self.queues.level(taker, judged).0;
+        let (r, v) = (&self.queues.rows[r], &self.queues.rows[judged]);
+        let (mine, theirs) = (r.quota(), v.quota());
+        let within_quota = (0..3).all(|i| mine[i].is_none_or(|q| r.sums.allocated[i] + need[i] <= q));
+        let line = |i: usize| match (v.allocatable[i], theirs[i].filter(|_| within_quota)) {
+            (Some(a), Some(q)) => Some(a.min(q)),
+            (a, q) => a.or(q),
+        };
+        let spare = |i: usize| line(i).map(|line| v.sums.allocated[i] - line);
+        if (0..2).any(|i| spare(i).is_some_and(|spare| spare > 0)) {
+            return None;
+        }
+        spare(2).map(|spare| spare.max(0))
+    }
+
     /// One more unit may be taken from a queue that still holds `left`.
     fn may_take(&self, r: QueueId, v: QueueId, need: &Trio, held: &Trio, left: &Trio) -> bool {
         let (r, v) = (&self.queues.rows[r], &self.queues.rows[v]);

@@ -8,7 +8,7 @@
 //! those of one node, then those of the nodes that need the fewest. What cannot work by arithmetic alone is never tried.
 
 use crate::classes::Classes;
-use crate::ids::{ClassId, GangId, NodeId, PodId};
+use crate::ids::{ClassId, GangId, NodeId, PodId, QueueId};
 use crate::nodes::{CPU_DIM, GPU_DIM, MEMORY_DIM};
 use crate::order::{Entry, Lineup};
 use crate::place::{Mode, count_soon};
@@ -126,7 +126,8 @@ impl State {
         let useful = most.map(|most| self.useful_to_move(gang, pods, most as usize));
         let mut line = Lineup::new(true);
         let mut n = 0;
-        let mut for_good = [0; 3];
+        // By the queue that is judged: what its gangs hold, and the most GPUs that one of them does.
+        let mut losses: Map<QueueId, (Trio, i128)> = Map::default();
         for (queue, entries) in &self.standing.victims {
             if !self.is_candidate_queue(action, taker, *queue, need) {
                 continue;
@@ -146,9 +147,24 @@ impl State {
                 .collect();
             n += entries.len() as u32;
             if loses {
-                for_good = entries.iter().fold(for_good, |sum, e| plus(&sum, &e.amount));
+                let judged = self.queues.level(taker, *queue).1;
+                let (sum, most) = losses.entry(judged).or_default();
+                for entry in &entries {
+                    *sum = plus(sum, &entry.amount);
+                    *most = (*most).max(entry.amount[GPU_DIM]);
+                }
             }
             line.add_sorted(self, *queue, entries);
+        }
+        let mut for_good = [0; 3];
+        for (judged, (mut sum, most)) in losses {
+            if action == Action::Reclaim
+                && let Some(spare) = self.gpus_to_spare(taker, judged, need)
+            {
+                // It loses as long as it has too much, so the last to go may take it below.
+                sum[GPU_DIM] = sum[GPU_DIM].min(spare + most);
+            }
+            for_good = plus(&for_good, &sum);
         }
         Some((line, n, for_good))
     }

@@ -390,7 +390,7 @@ impl State {
             self.affect_shares(node, share, hold, extra, sign);
         }
         if let Some(extra) = extra {
-            self.affect_extra(node, st, extra, sign);
+            self.affect_extra(node, st, on_trial, extra, sign);
         }
         // A victim on trial has left as far as its neighbours are concerned; one that was already going is still there.
         let stays = !(st == St::Releasing && on_trial);
@@ -467,13 +467,14 @@ impl State {
         }
     }
 
-    fn affect_extra(&mut self, node: NodeId, st: St, extra: &Extra, sign: i64) {
+    fn affect_extra(&mut self, node: NodeId, st: St, on_trial: bool, extra: &Extra, sign: i64) {
         if extra.gpus != 0 && st != St::Pipelined {
             let free = &mut self.nodes.rows[node].free_gpus;
             *free = if sign > 0 { *free & !extra.gpus } else { *free | extra.gpus };
         }
-        // Who is leaving no longer counts in its zones.
-        if let Some(zones) = self.nodes.rows[node].zones.as_mut().filter(|_| st != St::Releasing) {
+        // A victim on trial no longer counts in its zones; one that was already going holds them until it is gone.
+        let holds = !(st == St::Releasing && on_trial);
+        if let Some(zones) = self.nodes.rows[node].zones.as_mut().filter(|_| holds) {
             if sign > 0 {
                 zones.hold(&extra.zones);
             } else {
