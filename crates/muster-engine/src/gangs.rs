@@ -326,31 +326,45 @@ impl Row {
 
     /// The pods to evict next, of those that `left` still holds; and whether more would be left afterwards. First one pod of an elastic
     /// surplus, then a whole surplus group, then everything.
-    pub fn to_evict(&self, left: &impl Fn(PodId) -> bool) -> (Vec<PodId>, bool) {
+    /// Who was only given a place in this cycle (not `there`) goes before those who have one.
+    pub fn to_evict(
+        &self,
+        left: &impl Fn(PodId) -> bool,
+        there: &impl Fn(PodId) -> bool,
+    ) -> (Vec<PodId>, bool) {
         let total: usize = self.pods().filter(|p| left(*p)).count();
         if self.groups.is_empty() || total == 0 {
             return (Vec::new(), false);
         }
-        if let Some(batch) = self.surplus(0, left) {
+        if let Some(batch) = self.surplus(0, left, there) {
             let more = batch.len() < total;
             return (batch, more);
         }
         (self.all_left(0, left), false)
     }
 
-    fn surplus(&self, group: usize, left: &impl Fn(PodId) -> bool) -> Option<Vec<PodId>> {
+    fn surplus(
+        &self,
+        group: usize,
+        left: &impl Fn(PodId) -> bool,
+        there: &impl Fn(PodId) -> bool,
+    ) -> Option<Vec<PodId>> {
         let g = &self.groups[group];
         let n_left = |g: &Group| g.pods.iter().filter(|p| left(**p)).count() as u32;
         match g.min {
-            Min::Pods(min) => (n_left(g) > min)
-                .then(|| g.pods.iter().rev().copied().find(|p| left(*p)).into_iter().collect()),
+            Min::Pods(min) => (n_left(g) > min).then(|| {
+                let last = |keep: &dyn Fn(PodId) -> bool| {
+                    g.pods.iter().rev().copied().find(|p| left(*p) && keep(*p))
+                };
+                last(&|p| !there(p)).or_else(|| last(&|_| true)).into_iter().collect()
+            }),
             Min::Children(k) => {
                 let mut order = self.children_in_order(group);
                 order.reverse();
                 // Pods above a leaf's minimum go first, wherever they are.
                 if let Some(batch) = order
                     .iter()
-                    .find_map(|c| self.whole(*c, &n_left).then(|| self.surplus(*c, left)).flatten())
+                    .find_map(|c| self.whole(*c, &n_left).then(|| self.surplus(*c, left, there)).flatten())
                 {
                     return Some(batch);
                 }
@@ -367,7 +381,9 @@ impl Row {
                     return broken;
                 }
                 if whole.len() > need {
-                    let batch = self.all_left(*whole.first()?, left);
+                    let fresh = |c: &usize| self.all_left(*c, left).iter().all(|p| !there(*p));
+                    let child = whole.iter().copied().find(fresh).or(whole.first().copied())?;
+                    let batch = self.all_left(child, left);
                     return (!batch.is_empty()).then_some(batch);
                 }
                 None

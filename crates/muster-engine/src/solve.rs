@@ -381,7 +381,8 @@ impl Search<'_> {
             }
             self.state.sort_gang(entry.gang);
             let left: Set<PodId> = entry.left.iter().copied().collect();
-            let (batch, more) = self.state.gangs.rows[entry.gang].to_evict(&|p| left.contains(&p));
+            let (batch, more) = self.state.gangs.rows[entry.gang]
+                .to_evict(&|p| left.contains(&p), &|p| self.state.pods.row(p).origin.node.is_some());
             if batch.is_empty() {
                 continue;
             }

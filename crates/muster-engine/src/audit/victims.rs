@@ -115,7 +115,14 @@ fn stale(world: &World<'_>, gang: usize, findings: &mut Vec<Finding>) {
 fn left_over(world: &World<'_>, gang: usize, findings: &mut Vec<Finding>) {
     let Some(tree) = Tree::of(world.gang(gang)) else { return };
     let had = |pod: usize| world.pod(pod).state.stays() || matches!(world.fate[pod], Fate::Bound(_));
-    let keeps = |pod: usize| had(pod) && !matches!(world.fate[pod], Fate::Lost(_));
+    // A gang that nobody stays of lives on promises alone, those that it was given before included.
+    let stays = |pod: usize| had(pod) && matches!(world.fate[pod], Fate::Rest | Fate::Bound(_));
+    let on_promises = !world.members[gang].iter().any(|pod| stays(*pod));
+    let keeps = |pod: usize| match world.fate[pod] {
+        Fate::Lost(_) => false,
+        Fate::Promised(_) => on_promises,
+        _ => had(pod),
+    };
     let before = tree.standing(&tree.sums(count(world, gang, had)));
     let pods = tree.sums(count(world, gang, keeps));
     let after = tree.standing(&pods);
