@@ -145,8 +145,12 @@ fn protected(world: &World<'_>, gang: usize, pods: &[(usize, &Evict)], findings:
     });
     let Some(until) = until.max().filter(|until| world.cluster.now < *until) else { return };
     let enough = Tree::of(victim).is_some_and(|tree| {
-        let kept =
-            count(world, gang, |pod| matches!(world.fate[pod], Fate::Rest) && world.pod(pod).state.stays());
+        let kept = count(world, gang, |pod| match world.fate[pod] {
+            Fate::Rest => world.pod(pod).state.stays(),
+            // It got its minimum in this very cycle.
+            Fate::Bound(_) => true,
+            _ => false,
+        });
         tree.standing(&tree.sums(kept)).first().is_some_and(|(have, need)| have >= need)
     });
     if !enough {
