@@ -28,11 +28,19 @@ impl State {
     /// Whether a gang that could lose pods may lose them to this one; the search decides whether it must.
     pub fn is_candidate(&self, action: Action, taker: GangId, victim: GangId) -> bool {
         let (t, v) = (&self.gangs.rows[taker], &self.gangs.rows[victim]);
-        // Others lost their places for it in this cycle; to take it over, one would have to have had the same right.
-        if taker == victim
-            || self.favoured.get(&victim).is_some_and(|by| *by != Action::Consolidate || !t.preemptible())
-        {
+        if taker == victim {
             return false;
+        }
+        // Others were moved or lost their places for it in this cycle; to take it over, one would have to have had the same right, and
+        // not be one of them.
+        if let Some(by) = self.favoured.get(&victim) {
+            let was_moved = |p: PodId| {
+                let row = self.pods.row(p);
+                row.spot.st == St::Pipelined && row.origin.node.is_some()
+            };
+            if *by != Action::Consolidate || !t.preemptible() || t.pods().any(was_moved) {
+                return false;
+            }
         }
         match action {
             Action::Consolidate | Action::Allocate => true,
