@@ -138,17 +138,19 @@ fn left_over(world: &World<'_>, gang: usize, findings: &mut Vec<Finding>) {
 fn protected(world: &World<'_>, gang: usize, pods: &[(usize, &Evict)], findings: &mut Vec<Finding>) {
     let victim = world.gang(gang);
     let Some(start) = victim.last_start else { return };
-    let until = pods.iter().filter_map(|(_, evict)| {
+    let until_of = |evict: &Evict| {
         let by = evict.by.as_ref().and_then(|by| world.gangs.get(by)).map(|by| world.gang(*by))?;
         let span = min_runtime(world, victim, by, evict.action)?;
-        Some(start + span)
-    });
-    let Some(until) = until.max().filter(|until| world.cluster.now < *until) else { return };
+        Some(start + span).filter(|until| world.cluster.now < *until)
+    };
+    let Some(until) = pods.iter().filter_map(|(_, evict)| until_of(evict)).max() else { return };
     let enough = Tree::of(victim).is_some_and(|tree| {
         let kept = count(world, gang, |pod| match world.fate[pod] {
             Fate::Rest => world.pod(pod).state.stays(),
             // It got its minimum in this very cycle.
             Fate::Bound(_) => true,
+            // Each action is judged by itself: what another may take is not this one's doing.
+            Fate::Lost(evict) | Fate::Moved(evict, _) => until_of(evict).is_none(),
             _ => false,
         });
         tree.standing(&tree.sums(kept)).first().is_some_and(|(have, need)| have >= need)
