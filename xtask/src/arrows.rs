@@ -30,20 +30,11 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("muster-scenario", &["k8s-quantity", "muster-engine", "muster-model", "muster-translate"]),
     (
         "muster",
-        &[
-            "k8s-table",
-            "muster-api",
-            "muster-apiserver",
-            "muster-engine",
-            "muster-model",
-            "muster-scenario",
-            "muster-sim",
-            "muster-translate",
-        ],
+        &["k8s-table", "muster-api", "muster-apiserver", "muster-model", "muster-scenario", "muster-sim"],
     ),
     ("muster-testkit", &[]),
     ("muster-e2e", &["muster-testkit"]),
-    ("xtask", &["muster-api", "muster-engine", "muster-generate", "muster-model", "muster-testkit"]),
+    ("xtask", &["muster-api", "muster-testkit"]),
 ];
 
 /// Third-party crates that a room must never see, by what it promises to be.

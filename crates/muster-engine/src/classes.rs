@@ -5,7 +5,7 @@
 //! computed once and kept current as nodes change.
 
 use crate::ids::{ClassId, NodeId};
-use crate::nodes::{CPU_DIM, GPU_DIM, MEMORY_DIM, MOST, Need, Nodes};
+use crate::nodes::{CPU_DIM, GPU_DIM, MEMORY_DIM, MOST, Need, Nodes, amount_of};
 use dense::{IdSet, IdVec, Interner, define_id};
 use muster_model::{
     GPU, GpuShare, MigStrategy, Name, Node, NodeReason, NodeRule, Shape, ShareSize, TaintEffect, Toleration,
@@ -77,12 +77,8 @@ impl Classes {
             .filter(|(_, amount)| *amount > 0)
             .map(|(r, amount)| (nodes.dim(&r) as u32, amount.min(MOST)))
             .collect();
-        let of = |dim: usize| {
-            need.iter().find(|(d, _)| *d as usize == dim).map_or(0, |(_, amount)| i128::from(*amount))
-        };
-        let asks_mig = shape.requests.iter().any(
-            |(r, _)| matches!(r, muster_model::Resource::Other(name) if name.starts_with("nvidia.com/mig-")),
-        );
+        let of = |dim: usize| i128::from(amount_of(&need, dim).unwrap_or(0));
+        let asks_mig = shape.requests.iter().any(|(r, _)| r.mig_parts().is_some());
         let gpu = match shape.gpu_share.map(|s| s.size) {
             Some(ShareSize::Portion(_)) => GpuKind::Share,
             Some(ShareSize::Memory(_)) => GpuKind::MemoryShare,

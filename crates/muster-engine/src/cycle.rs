@@ -11,8 +11,8 @@ use crate::state::{Extra, Spot, St, State};
 use dense::Mark;
 use indexmap::IndexMap;
 use muster_model::{
-    Action, Bind, Conditions, Decisions, Evict, Grace, MigStrategy, Min, Pipeline, Placement, Reason,
-    Resource, Span, Time, ZoneUse,
+    Action, Bind, Conditions, Decisions, Evict, GPU, Grace, MigStrategy, Min, Pipeline, Placement, Reason,
+    Span, Time, ZoneUse,
 };
 use rustc_hash::FxBuildHasher;
 use std::collections::BTreeMap;
@@ -79,7 +79,11 @@ impl State {
                 *sum += i128::from(self.nodes.cap(id, dim)) - foreign;
             }
             if node.gpus.mig != MigStrategy::None {
-                total[2] += node.allocatable.iter().map(|(r, n)| mig_gpus(r) * i128::from(n)).sum::<i128>();
+                total[2] += node
+                    .allocatable
+                    .iter()
+                    .map(|(r, n)| i128::from(r.mig_parts().unwrap_or(0) * GPU) * i128::from(n))
+                    .sum::<i128>();
             }
         }
         self.total = total;
@@ -217,7 +221,7 @@ impl State {
             let p = self.pods.row(*pod);
             // Who needs company may find it later.
             let rules = &self.classes.rows[p.class].shape.pods;
-            if !rules.affinity.is_empty() || !rules.spread.is_empty() || p.model.nominated.is_some() {
+            if rules.need_others() || p.model.nominated.is_some() {
                 return None;
             }
             let guest = (!self.company.is_silent(p.guest)).then_some(p.guest);
@@ -273,9 +277,7 @@ impl State {
         let changed = self.changed_since(&mark);
         self.log.commit(mark);
         self.epoch += 1;
-        let mut gangs: Vec<GangId> = changed.iter().filter_map(|p| self.pods.row(*p).gang).collect();
-        gangs.sort_unstable();
-        gangs.dedup();
+        let gangs = self.gangs_of(&changed);
         if let Some(by) = by {
             self.favoured.insert(by, action);
         }
@@ -338,7 +340,7 @@ impl State {
             };
             if decided {
                 let rules = &self.classes.rows[self.pods.row(pod).class].shape.pods;
-                self.company_made |= !rules.affinity.is_empty() || !rules.spread.is_empty();
+                self.company_made |= rules.need_others();
                 self.pods.set_committed(pod);
                 ledger.changed.push(pod);
             }
@@ -357,9 +359,8 @@ impl State {
 
     fn placement(&self, pod: PodId) -> Placement {
         let row = self.pods.row(pod);
-        let Some(node) = row.spot.node else { return Placement::default_at_nowhere() };
-        let mut placement =
-            Placement { node: self.nodes.rows[node].name.clone(), ..Placement::default_at_nowhere() };
+        let Some(node) = row.spot.node else { return Placement::default() };
+        let mut placement = Placement { node: self.nodes.rows[node].name.clone(), ..Placement::default() };
         let class = &self.classes.rows[row.class];
         if let Some(share) = class.share {
             let charge = self.charge(row.class, self.nodes.gpu_memory(node))[2];
@@ -424,12 +425,7 @@ impl State {
             let reason = match found {
                 Found::Solution => {
                     // Victims that were bound in this cycle may have got some of their places back, and promises for the rest.
-                    let changed = self.changed_since(&mark);
-                    let mut gangs: Vec<GangId> =
-                        changed.iter().filter_map(|p| self.pods.row(*p).gang).collect();
-                    gangs.sort_unstable();
-                    gangs.dedup();
-                    for gang in gangs {
+                    for gang in self.gangs_of(&self.changed_since(&mark)) {
                         self.promise_whole(gang, true);
                     }
                     self.commit(mark, action, Some(gang), ledger);
@@ -512,35 +508,5 @@ impl State {
             self.commit(mark, Action::EvictStaleGangs, None, ledger);
         }
         ledger.decisions.newly_stale.sort();
-    }
-}
-
-/// How many GPUs a MIG profile counts as: the number before the `g`.
-fn mig_gpus(resource: &Resource) -> i128 {
-    let Resource::Other(name) = resource else { return 0 };
-    let Some(profile) = name.strip_prefix("nvidia.com/mig-") else { return 0 };
-    // Exactly `<parts>g.<memory>gb`; a profile with a suffix is charged nothing, so it counts for nothing.
-    let Some((parts, memory)) = profile.split_once("g.") else { return 0 };
-    let memory = memory.strip_suffix("gb").and_then(|n| n.parse::<u32>().ok());
-    match (parts.parse::<u8>(), memory) {
-        (Ok(parts), Some(_)) => i128::from(parts) * i128::from(muster_model::GPU),
-        _ => 0,
-    }
-}
-
-trait Nowhere {
-    fn default_at_nowhere() -> Self;
-}
-
-impl Nowhere for Placement {
-    fn default_at_nowhere() -> Self {
-        Self {
-            node: muster_model::Name::from(""),
-            gpu_groups: Vec::new(),
-            gpu_portion: None,
-            gpus: Vec::new(),
-            zones: Vec::new(),
-            devices: Vec::new(),
-        }
     }
 }

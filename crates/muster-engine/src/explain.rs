@@ -5,7 +5,7 @@
 
 use crate::cycle::Ledger;
 use crate::ids::{ClassId, GangId, NodeId, PodId};
-use crate::nodes::GPU_DIM;
+use crate::nodes::{GPU_DIM, amount_of};
 use crate::place::{Failure, Mode, count_soon, resource_of};
 use crate::solve::Found;
 use crate::state::{St, State};
@@ -276,7 +276,7 @@ impl State {
     fn more_capacity(&self, pods: &[PodId], reasons: &[Reason]) -> Option<Remedy> {
         let first = self.pods.row(*pods.first()?).class;
         let class = &self.classes.rows[first];
-        let gpus = class.need.iter().find(|(dim, _)| *dim as usize == GPU_DIM).map(|(_, n)| *n);
+        let gpus = amount_of(&class.need, GPU_DIM);
         for reason in reasons {
             match reason {
                 Reason::NoDomain { best, best_fits, need, .. } => {

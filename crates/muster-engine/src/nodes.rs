@@ -28,6 +28,11 @@ pub const MOST: i64 = 1 << 50;
 /// What a class needs: (dimension, amount), only what is not zero.
 pub type Need = SmallVec<[(u32, i64); 4]>;
 
+/// How much of one dimension is needed, if any.
+pub fn amount_of(need: &[(u32, i64)], dim: usize) -> Option<i64> {
+    need.iter().find(|(d, _)| *d as usize == dim).map(|(_, amount)| *amount)
+}
+
 pub struct Nodes {
     ids: IndexMap<Name, NodeId, FxBuildHasher>,
     pub rows: IdVec<NodeId, Row>,

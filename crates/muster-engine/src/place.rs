@@ -7,7 +7,7 @@
 use crate::classes::{Class, Classes};
 use crate::ids::{ClassId, GangId, NodeId, PodId};
 use crate::links;
-use crate::nodes::{CPU_DIM, FreeIndex, GPU_DIM, Need, Nodes, PODS_DIM};
+use crate::nodes::{CPU_DIM, FreeIndex, GPU_DIM, Need, Nodes, PODS_DIM, amount_of};
 use crate::numa::{self, Ask, Take};
 use crate::queues::Trio;
 use crate::state::{Extra, Spot, St, State};
@@ -137,17 +137,13 @@ impl State {
         only_best: bool,
     ) -> Result<Vec<Area>, Reason> {
         let active = self.active_nodes(gang, group);
-        let mut load: Vec<(ClassId, Need, i64)> = Vec::new();
-        for pod in pods {
-            let class = self.pods.row(*pod).class;
-            match load.iter_mut().find(|(c, _, _)| *c == class) {
-                Some((_, _, n)) => *n += 1,
-                None => load.push((class, self.classes.rows[class].need.clone(), 1)),
-            }
-        }
+        let load: Vec<(ClassId, Need, i64)> = self
+            .classes_of(pods)
+            .into_iter()
+            .map(|(class, n)| (class, self.classes.rows[class].need.clone(), n))
+            .collect();
         for (class, _, _) in &load {
-            let rule = self.classes.rows[*class].rule;
-            self.classes.settle(rule, &self.nodes);
+            self.classes.settle(self.classes.rows[*class].rule, &self.nodes);
         }
         // Not only as many as are asked for: the counts are kept, and the next group may ask for more.
         let classes = &self.classes;
@@ -313,8 +309,13 @@ impl State {
     }
 
     fn best_by_order(&mut self, pod: PodId, area: &Area) -> Option<(NodeId, Fit)> {
-        self.refresh_indexes(pod);
-        let class = &self.classes.rows[self.pods.row(pod).class];
+        let class = self.pods.row(pod).class;
+        if self.classes.rows[class].cpu_only {
+            self.refresh_cpu_indexes();
+        } else {
+            self.refresh_gpu_indexes();
+        }
+        let class = &self.classes.rows[class];
         let allowed = self.classes.allowed(class.rule)?;
         let members = area.members.as_deref();
         let indexes: SmallVec<[(&FreeIndex, i64); 2]> = if class.cpu_only {
@@ -324,7 +325,7 @@ impl State {
             SmallVec::from_slice(&[(&self.by_gpu, least_key(self.policy.gpu_strategy, &class.need, GPU_DIM))])
         };
         let inside = |node: &NodeId| allowed.contains(*node) && members.is_none_or(|m| m.set.contains(*node));
-        if !class.cpu_only && class.need.iter().any(|(d, _)| *d as usize == GPU_DIM) {
+        if !class.cpu_only && amount_of(&class.need, GPU_DIM).is_some() {
             // What is there now comes first, whatever is coming elsewhere.
             let from = indexes[0].1;
             let now = self.by_idle_gpu.from(from).filter(inside);
@@ -348,31 +349,29 @@ impl State {
         soon
     }
 
-    fn refresh_indexes(&mut self, pod: PodId) {
-        let class = &self.classes.rows[self.pods.row(pod).class];
-        let (gpu, cpu) = (self.policy.gpu_strategy, self.policy.cpu_strategy);
-        if class.cpu_only {
-            self.by_cpu.refresh(&self.nodes, |nodes, id| cpu_key(nodes, id, cpu, false));
-            self.by_cpu_with_gpus.refresh(&self.nodes, |nodes, id| cpu_key(nodes, id, cpu, true));
-        } else {
-            self.by_gpu.refresh(&self.nodes, |nodes, id| gpu_key(nodes, id, gpu));
-            self.by_idle_gpu.refresh(&self.nodes, |nodes, id| idle_gpu_key(nodes, id, gpu));
-        }
+    fn refresh_gpu_indexes(&mut self) {
+        let strategy = self.policy.gpu_strategy;
+        self.by_gpu.refresh(&self.nodes, |nodes, id| gpu_key(nodes, id, strategy));
+        self.by_idle_gpu.refresh(&self.nodes, |nodes, id| idle_gpu_key(nodes, id, strategy));
     }
 
-    /// Builds the orders of nodes anew, or reads what changed and lets the journal be cleared.
+    fn refresh_cpu_indexes(&mut self) {
+        let strategy = self.policy.cpu_strategy;
+        self.by_cpu.refresh(&self.nodes, |nodes, id| cpu_key(nodes, id, strategy, false));
+        self.by_cpu_with_gpus.refresh(&self.nodes, |nodes, id| cpu_key(nodes, id, strategy, true));
+    }
+
+    /// Builds the orders of nodes anew, or reads what changed, and lets the journal be cleared.
     pub fn settle_indexes(&mut self, ranks_changed: bool) {
-        let (gpu, cpu) = (self.policy.gpu_strategy, self.policy.cpu_strategy);
         if ranks_changed || !self.by_gpu.is_built() {
+            let (gpu, cpu) = (self.policy.gpu_strategy, self.policy.cpu_strategy);
             self.by_gpu.build(&self.nodes, |nodes, id| gpu_key(nodes, id, gpu));
             self.by_idle_gpu.build(&self.nodes, |nodes, id| idle_gpu_key(nodes, id, gpu));
             self.by_cpu.build(&self.nodes, |nodes, id| cpu_key(nodes, id, cpu, false));
             self.by_cpu_with_gpus.build(&self.nodes, |nodes, id| cpu_key(nodes, id, cpu, true));
         } else {
-            self.by_gpu.refresh(&self.nodes, |nodes, id| gpu_key(nodes, id, gpu));
-            self.by_idle_gpu.refresh(&self.nodes, |nodes, id| idle_gpu_key(nodes, id, gpu));
-            self.by_cpu.refresh(&self.nodes, |nodes, id| cpu_key(nodes, id, cpu, false));
-            self.by_cpu_with_gpus.refresh(&self.nodes, |nodes, id| cpu_key(nodes, id, cpu, true));
+            self.refresh_gpu_indexes();
+            self.refresh_cpu_indexes();
         }
         self.nodes.journal.clear();
         self.by_gpu.rewind();
@@ -595,7 +594,7 @@ impl State {
             now &= all_now;
             extra.gpu_groups = groups;
         } else if let Some(links) = self.nodes.rows[node].model.as_ref().and_then(|m| m.gpus.links.as_ref()) {
-            let wanted = class.need.iter().find(|(d, _)| *d as usize == GPU_DIM).map_or(0, |(_, n)| n / GPU);
+            let wanted = amount_of(&class.need, GPU_DIM).unwrap_or(0) / GPU;
             if wanted > 0 && now {
                 extra.gpus =
                     links::choose(links, self.nodes.rows[node].free_gpus, wanted as u32).unwrap_or(0);
@@ -754,9 +753,7 @@ fn cpu_key(nodes: &Nodes, id: NodeId, strategy: Option<Strategy>, with_gpus: boo
 /// The first key at which a node can have enough.
 fn least_key(strategy: Option<Strategy>, need: &Need, dim: usize) -> i64 {
     match strategy {
-        Some(Strategy::Binpack) => {
-            need.iter().find(|(d, _)| *d as usize == dim).map_or(i64::MIN, |(_, amount)| *amount)
-        }
+        Some(Strategy::Binpack) => amount_of(need, dim).unwrap_or(i64::MIN),
         _ => i64::MIN,
     }
 }

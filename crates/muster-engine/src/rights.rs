@@ -168,9 +168,7 @@ impl State {
 
     /// A gang that is still protected keeps its minimum where it is: being moved is an interruption too.
     fn respects_protection(&self, pods: &[PodId], until: impl Fn(GangId) -> Time) -> bool {
-        let mut gangs: Vec<GangId> = pods.iter().filter_map(|p| self.pods.row(*p).gang).collect();
-        gangs.sort_unstable();
-        gangs.dedup();
+        let gangs = self.gangs_of(pods);
         let gone: std::collections::BTreeSet<PodId> = pods.iter().copied().collect();
         gangs
             .into_iter()

@@ -9,7 +9,7 @@
 
 use crate::classes::Classes;
 use crate::ids::{ClassId, GangId, NodeId, PodId, QueueId};
-use crate::nodes::{CPU_DIM, GPU_DIM, MEMORY_DIM};
+use crate::nodes::{CPU_DIM, GPU_DIM, MEMORY_DIM, amount_of};
 use crate::order::{Entry, Lineup};
 use crate::place::{Mode, count_soon};
 use crate::queues::{Trio, plus};
@@ -84,9 +84,8 @@ impl State {
         if pods.is_empty() {
             return nothing(0, 0, 0);
         }
-        for pod in &pods {
-            let rule = self.classes.rows[self.pods.row(*pod).class].rule;
-            self.classes.settle(rule, &self.nodes);
+        for (class, _) in self.classes_of(&pods) {
+            self.classes.settle(self.classes.rows[class].rule, &self.nodes);
         }
         let need = self.demand_of(&pods);
         let Some((line, n_candidates, for_good)) = self.victim_line(action, gang, &need, &pods) else {
@@ -186,12 +185,9 @@ impl State {
 
     /// The gangs whose moving could make room for one more pod on some node, those first where the least is missing.
     fn useful_to_move(&self, gang: GangId, pods: &[PodId], most: usize) -> Set<GangId> {
-        let mut classes: Vec<ClassId> = pods.iter().map(|p| self.pods.row(*p).class).collect();
-        classes.sort_unstable();
-        classes.dedup();
         // (What is missing for one more pod, the node, and of which resource.)
         let mut nodes: Vec<(i64, u32, NodeId, usize)> = Vec::new();
-        for class in classes {
+        for (class, _) in self.classes_of(pods) {
             let row = &self.classes.rows[class];
             let Some(allowed) = self.classes.allowed(row.rule) else { continue };
             for node in allowed.iter() {
@@ -207,8 +203,7 @@ impl State {
                     }
                     None => {
                         let dim = if row.cpu_only { CPU_DIM } else { GPU_DIM };
-                        let wanted =
-                            row.need.iter().find(|(d, _)| *d as usize == dim).map_or(GPU, |(_, n)| *n);
+                        let wanted = amount_of(&row.need, dim).unwrap_or(GPU);
                         (dim, wanted, self.nodes.coming(node, dim))
                     }
                 };
@@ -287,10 +282,8 @@ impl Search<'_> {
             return false;
         }
         // Who needs company, or an even spread, may be worse off when everybody else is gone.
-        let alone = pods.iter().all(|p| {
-            let rules = &self.state.classes.rows[self.state.pods.row(*p).class].shape.pods;
-            rules.affinity.is_empty() && rules.spread.is_empty()
-        });
+        let rules = |class: ClassId| &self.state.classes.rows[class].shape.pods;
+        let alone = room.classes.iter().all(|c| !rules(c.class).need_others());
         // Arithmetic is exact for pods of one class without a rule about places.
         let model = self.state.gangs.rows[self.gang].model.as_ref();
         let simple = room.classes.len() == 1
@@ -533,9 +526,7 @@ impl Search<'_> {
         for pod in &victims {
             self.state.evict_on_trial(*pod);
         }
-        let mut gangs: Vec<GangId> = victims.iter().filter_map(|p| self.state.pods.row(*p).gang).collect();
-        gangs.sort_unstable();
-        gangs.dedup();
+        let gangs = self.state.gangs_of(&victims);
         let mut line = Lineup::new(false);
         let again: Vec<Entry> = gangs
             .iter()
@@ -647,25 +638,20 @@ const MOST: i64 = 1 << 40;
 const MOST_AT_ONCE: usize = 4_096;
 
 impl Room {
-    fn new(state: &mut State, pods: &[PodId]) -> Self {
-        let mut classes: Vec<ClassRoom> = Vec::new();
+    /// For pods whose rules are settled.
+    fn new(state: &State, pods: &[PodId]) -> Self {
         let mut anything = false;
-        for pod in pods {
-            let class = state.pods.row(*pod).class;
-            match classes.iter_mut().find(|c| c.class == class) {
-                Some(c) => c.wanted += 1,
-                None => classes.push(ClassRoom { class, wanted: 1, total: 0 }),
-            }
-        }
-        for c in &mut classes {
-            let row = &state.classes.rows[c.class];
-            anything |= row.share.is_some() || row.has_claims;
-            state.classes.settle(state.classes.rows[c.class].rule, &state.nodes);
-            let allowed = state.classes.allowed(state.classes.rows[c.class].rule);
-            c.total = allowed.map_or(0, |set| {
-                set.iter().map(|n| count_soon(&state.classes, &state.nodes, c.class, n, c.wanted)).sum()
-            });
-        }
+        let classes = state
+            .classes_of(pods)
+            .into_iter()
+            .map(|(class, wanted)| {
+                let row = &state.classes.rows[class];
+                anything |= row.share.is_some() || row.has_claims;
+                let count = |n| count_soon(&state.classes, &state.nodes, class, n, wanted);
+                let total = state.classes.allowed(row.rule).map_or(0, |set| set.iter().map(count).sum());
+                ClassRoom { class, wanted, total }
+            })
+            .collect();
         Self { classes, freed: Map::default(), anything }
     }
 

@@ -298,6 +298,27 @@ impl State {
         seen.into_iter().collect()
     }
 
+    /// The gangs of some pods, each once.
+    pub fn gangs_of<'a>(&self, pods: impl IntoIterator<Item = &'a PodId>) -> Vec<GangId> {
+        let mut gangs: Vec<GangId> = pods.into_iter().filter_map(|p| self.pods.row(*p).gang).collect();
+        gangs.sort_unstable();
+        gangs.dedup();
+        gangs
+    }
+
+    /// How many of some pods there are of each class, in the order of the first.
+    pub fn classes_of(&self, pods: &[PodId]) -> Vec<(ClassId, i64)> {
+        let mut classes: Vec<(ClassId, i64)> = Vec::new();
+        for pod in pods {
+            let class = self.pods.row(*pod).class;
+            match classes.iter_mut().find(|(c, _)| *c == class) {
+                Some((_, n)) => *n += 1,
+                None => classes.push((class, 1)),
+            }
+        }
+        classes
+    }
+
     /// Adds (or takes back) the effects of a pod's present spot.
     fn affect(&mut self, id: PodId, sign: i64) {
         let row = self.pods.rows[id].as_ref().expect("ids are handed out for rows that exist");

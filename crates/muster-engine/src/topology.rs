@@ -239,7 +239,7 @@ impl Topologies {
             }
         }
         if areas.is_empty() {
-            let level = rule.required.clone().or_else(|| rule.preferred.clone()).unwrap_or_default_name();
+            let level = rule.required.clone().or_else(|| rule.preferred.clone()).unwrap_or_default();
             let at = required.unwrap_or(finest);
             let best = tree.by_level[at]
                 .iter()
@@ -256,16 +256,6 @@ impl Topologies {
             });
         }
         Ok(areas)
-    }
-}
-
-trait OrDefaultName {
-    fn unwrap_or_default_name(self) -> Name;
-}
-
-impl OrDefaultName for Option<Name> {
-    fn unwrap_or_default_name(self) -> Name {
-        self.unwrap_or_else(|| Name::from(""))
     }
 }
 

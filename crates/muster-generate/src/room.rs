@@ -211,7 +211,7 @@ pub(crate) fn allowed(node: &Node, shape: &Shape) -> bool {
     });
     let whole = shape.requests.get(&Resource::Gpu) > 0;
     let share = shape.gpu_share.is_some();
-    let mig = shape.requests.iter().any(|(resource, _)| is_mig(resource));
+    let mig = shape.requests.iter().any(|(resource, _)| resource.mig_parts().is_some());
     let gpus = match node.gpus.mig {
         MigStrategy::None => !mig,
         MigStrategy::Single => !mig && !share,
@@ -224,8 +224,4 @@ pub(crate) fn allowed(node: &Node, shape: &Shape) -> bool {
         && shape.node.allows(&node.name, &node.labels)
         && shape.missing.is_empty()
         && shape.only_node.as_ref().is_none_or(|only| *only == node.name)
-}
-
-pub(crate) fn is_mig(resource: &Resource) -> bool {
-    matches!(resource, Resource::Other(name) if name.starts_with("nvidia.com/mig-"))
 }

@@ -67,11 +67,3 @@ pub struct TopologyRule {
     pub required: Option<Name>,
     pub preferred: Option<Name>,
 }
-
-/// Not part of the gang itself: how many pods of a gang are where. Used in reports.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Spread {
-    pub placed: u32,
-    pub pending: u32,
-    pub needed: u32,
-}

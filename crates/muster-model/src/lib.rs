@@ -33,7 +33,7 @@ pub use device::{
     Allocation, Claim, ClaimUse, Device, DeviceAlternative, DeviceCount, DeviceName, DeviceReach,
     DeviceRequest,
 };
-pub use gang::{Gang, Grace, Group, Min, Preemptibility, Spread, TopologyRule};
+pub use gang::{Gang, Grace, Group, Min, Preemptibility, TopologyRule};
 pub use name::{Key, Labels, Name, Span, Time};
 pub use node::{
     Conditions, Gpus, Links, MigStrategy, Node, Numa, NumaPolicy, NumaScope, Taint, TaintEffect, Zone,

@@ -24,6 +24,25 @@ pub enum Resource {
     Other(Name),
 }
 
+impl Resource {
+    /// MIG profiles are resources of this name and a profile.
+    pub const MIG_PREFIX: &str = "nvidia.com/mig-";
+
+    /// Of a MIG profile: how many compute parts it has, the number before the `g`. A profile that is not exactly `<parts>g.<memory>gb` has none.
+    pub fn mig_parts(&self) -> Option<i64> {
+        let Self::Other(name) = self else { return None };
+        let profile = name.strip_prefix(Self::MIG_PREFIX)?;
+        let digits =
+            |text: &str| text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse::<u8>().ok())?;
+        let parts = || {
+            let (parts, memory) = profile.split_once("g.")?;
+            digits(memory.strip_suffix("gb")?)?;
+            digits(parts)
+        };
+        Some(parts().map_or(0, i64::from))
+    }
+}
+
 impl fmt::Display for Resource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -164,6 +164,11 @@ pub struct PodRules {
 }
 
 impl PodRules {
+    /// Whether a place may become good or bad by who comes and goes: it requires company, or an even spread.
+    pub fn need_others(&self) -> bool {
+        !self.affinity.is_empty() || !self.spread.is_empty()
+    }
+
     pub fn is_empty(&self) -> bool {
         self.affinity.is_empty()
             && self.anti_affinity.is_empty()

@@ -102,7 +102,7 @@ fn shard(spec: At<'_>) -> Policy {
     policy.usage_weight = 1000;
     let mut plugins = Plugins::default();
     for (name, at) in spec.get("plugins").entries() {
-        if !KNOWN_PLUGINS.contains(&name) {
+        if !is_known_plugin(name) {
             at.report("is no plugin of KAI; it is ignored");
         }
         match at.get("enabled").bool() {
@@ -217,32 +217,12 @@ const DEFAULT_PLUGINS: [&str; 21] = [
     "nodeplacement",
     "gpusharingorder",
 ];
-const KNOWN_PLUGINS: [&str; 24] = [
-    "predicates",
-    "proportion",
-    "priority",
-    "nodeavailability",
-    "resourcetype",
-    "podaffinity",
-    "elastic",
-    "kubeflow",
-    "ray",
-    "subgrouporder",
-    "taskorder",
-    "nominatednode",
-    "dynamicresources",
-    "minruntime",
-    "topology",
-    "snapshot",
-    "sg-nodelocalgreedy",
-    "sg-multinodegang",
-    "gpupack",
-    "nodeplacement",
-    "gpusharingorder",
-    "gpuspread",
-    "numa",
-    "reflectjoborder",
-];
+/// Those that run only when asked for.
+const OTHER_PLUGINS: [&str; 3] = ["gpuspread", "numa", "reflectjoborder"];
+
+fn is_known_plugin(name: &str) -> bool {
+    DEFAULT_PLUGINS.contains(&name) || OTHER_PLUGINS.contains(&name)
+}
 
 /// The plugins that run, and what they were told.
 #[derive(Default)]
@@ -256,7 +236,7 @@ impl<'a> Plugins<'a> {
         let mut plugins = Self::default();
         for at in list {
             let name = at.get("name").str().unwrap_or("");
-            if !KNOWN_PLUGINS.contains(&name) {
+            if !is_known_plugin(name) {
                 at.report("is no plugin of KAI; it is ignored");
             }
             plugins.names.insert(name);

@@ -15,7 +15,6 @@ const MIG_STRATEGY: &str = "nvidia.com/mig.strategy";
 const MIG_ENABLED: &str = "node-role.kubernetes.io/mig-enabled";
 const NVLINK_GROUPS: &str = "muster.dev/nvlink-groups";
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
-pub(crate) const MIG_PREFIX: &str = "nvidia.com/mig-";
 
 /// What the Node object itself says.
 #[derive(Clone, Debug, PartialEq)]
@@ -139,8 +138,7 @@ fn gpu_memory(object: &Object<'_>, labels: &Labels) -> Option<i64> {
 
 /// The strategy label is on every node that the operator looks after; it means something where GPUs are cut.
 fn mig(labels: &Labels, allocatable: &Amounts) -> MigStrategy {
-    let has_slices =
-        allocatable.iter().any(|(r, _)| matches!(r, Resource::Other(name) if name.starts_with(MIG_PREFIX)));
+    let has_slices = allocatable.iter().any(|(r, _)| r.mig_parts().is_some());
     let enabled = match labels.get(MIG_ENABLED) {
         Some(value) => matches!(&**value, "1" | "t" | "T" | "true" | "TRUE" | "True"),
         None => has_slices || labels.get(GPU_PRODUCT).is_some_and(|product| product.contains("-MIG-")),

@@ -2,7 +2,6 @@
 
 use crate::gang::{GangFacts, gang_of_one};
 use crate::intern::Interner;
-use crate::node::MIG_PREFIX;
 use crate::numa::{self, ZoneRecord};
 use crate::read::{At, Object};
 use crate::request::{is_sidecar, request};
@@ -143,7 +142,10 @@ pub(crate) fn pod(object: &Object<'_>, settings: &Settings, shared: &mut Shared)
         extra_gpu_charge: request.mig_charge,
         containers: request.containers,
         pinned: request.pinned,
-        legacy_mig: metadata.get("annotations").entries().any(|(key, _)| key.starts_with(MIG_PREFIX)),
+        legacy_mig: metadata
+            .get("annotations")
+            .entries()
+            .any(|(key, _)| key.starts_with(muster_model::Resource::MIG_PREFIX)),
         node: node_rule(spec, affinity.get("nodeAffinity")),
         tolerations: tolerations(spec.get("tolerations")),
         ports: host_ports(spec),

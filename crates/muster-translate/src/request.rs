@@ -1,6 +1,5 @@
 //! What a pod asks for: containers, sidecars, init containers, overhead and pod-level requests combined, and GPUs in all their forms.
 
-use crate::node::MIG_PREFIX;
 use crate::read::{At, Object};
 use crate::text::{self, Rounding};
 use muster_model::{Amounts, GPU, GpuShare, Name, Resource, ShareSize};
@@ -251,7 +250,7 @@ fn mig(object: &Object<'_>, request: &mut Request) {
     let annotations = object.get("metadata").get("annotations");
     let old: Vec<(Name, i64)> = annotations
         .entries()
-        .filter(|(key, _)| key.starts_with(MIG_PREFIX))
+        .filter(|(key, _)| key.starts_with(Resource::MIG_PREFIX))
         .filter_map(|(key, at)| {
             Some((key.into(), at.str()?.parse().ok().filter(|n| (0..=1_000_000).contains(n))?))
         })
@@ -263,25 +262,11 @@ fn mig(object: &Object<'_>, request: &mut Request) {
         request.amounts.add(Resource::Other(profile), count);
     }
     for (resource, count) in request.amounts.iter() {
-        if let Resource::Other(name) = resource
-            && let Some(profile) = name.strip_prefix(MIG_PREFIX)
-        {
-            request.mig_charge = request
-                .mig_charge
-                .saturating_add(mig_parts(profile).saturating_mul(count).saturating_mul(GPU));
+        if let Some(parts) = resource.mig_parts() {
+            request.mig_charge =
+                request.mig_charge.saturating_add(parts.saturating_mul(count).saturating_mul(GPU));
         }
     }
-}
-
-/// `3g.20gb` has 3 parts. What cannot be read has none, as in KAI.
-fn mig_parts(profile: &str) -> i64 {
-    let digits =
-        |text: &str| if text.bytes().all(|b| b.is_ascii_digit()) { text.parse::<u8>().ok() } else { None };
-    profile
-        .split_once("g.")
-        .filter(|(_, memory)| memory.strip_suffix("gb").is_some_and(|m| digits(m).is_some()))
-        .and_then(|(parts, _)| digits(parts))
-        .map_or(0, i64::from)
 }
 
 #[cfg(test)]

@@ -126,7 +126,8 @@ fn shared_gpus(
             }
         }
         let (Some(placement), true) = (seat.placement, seat.fresh) else { continue };
-        let mig = pod.shape.requests.iter().any(|(resource, amount)| amount > 0 && is_mig(resource));
+        let mig =
+            pod.shape.requests.iter().any(|(resource, amount)| amount > 0 && resource.mig_parts().is_some());
         let whole = pod.shape.requests.get(&Resource::Gpu) > 0;
         let share = pod.shape.gpu_share.as_ref();
         let allowed = match node.gpus.mig {
@@ -169,10 +170,6 @@ fn shared_gpus(
             findings.push(Finding::SharedGpuOverfull { node, group, used, memory, when: scene.when });
         }
     }
-}
-
-fn is_mig(resource: &Resource) -> bool {
-    matches!(resource, Resource::Other(name) if name.starts_with("nvidia.com/mig-"))
 }
 
 fn whole_gpus(
