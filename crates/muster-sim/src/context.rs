@@ -3,7 +3,6 @@
 //! In: a client and options. Out: a [`Context`] that components clone. Must stay true: a store is watched once, however
 //! many components read it; observers are all in place before the first list comes in.
 
-use std::any::{Any, TypeId};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,6 +10,7 @@ use futures::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
 use crate::Options;
+use crate::Stores;
 use crate::api::{Api, Scope};
 use crate::clock::Clock;
 use crate::events::Events;
@@ -27,13 +27,7 @@ pub struct Context {
     pub pods: Arc<Store<Pod>>,
     pub nodes: Arc<Store<Node>>,
     bound: Arc<Mutex<HashMap<String, BTreeSet<Key>>>>,
-    shared: Arc<Mutex<Shared>>,
-}
-
-#[derive(Default)]
-struct Shared {
-    stores: HashMap<TypeId, Box<dyn Any + Send>>,
-    watches: Vec<BoxFuture<'static, ()>>,
+    stores: Stores,
 }
 
 impl Context {
@@ -45,26 +39,20 @@ impl Context {
         cancel: CancellationToken,
     ) -> Self {
         let api = api.named("kube-controller-manager");
-        let shared = Arc::new(Mutex::new(Shared::default()));
-        let (pods, nodes) = {
-            let mut shared = shared.lock().unwrap_or_else(PoisonError::into_inner);
-            (
-                shared.store(&api, &options, &cancel, Scope::default()),
-                shared.store(&api, &options, &cancel, Scope::default()),
-            )
-        };
+        let stores = Stores::new(api.clone(), options.resync, cancel.clone());
+        let (pods, nodes) = (stores.of(), stores.of());
         let bound = index_by_node(&pods);
-        Context { api, clock, events, cancel, options, pods, nodes, bound, shared }
+        Context { api, clock, events, cancel, options, pods, nodes, bound, stores }
     }
 
     /// The same context, whose events come from this component.
     pub fn named(&self, component: &'static str) -> Self {
-        Context { events: self.events.named(component), ..self.clone() }
+        Context { events: self.events.named("kube-controller-manager", component), ..self.clone() }
     }
 
     /// The same context for a program of its own, whose name is on its events and on what it writes.
     pub fn program(&self, name: &'static str, component: &'static str) -> Self {
-        Context { api: self.api.named(name), ..self.named(component) }
+        Context { api: self.api.named(name), events: self.events.named(name, component), ..self.clone() }
     }
 
     /// The pods that are bound to a node.
@@ -81,13 +69,12 @@ impl Context {
 
     /// The store of a kind in one namespace; a kind has one scope for all.
     pub fn store_in<T: Object>(&self, scope: Scope) -> Arc<Store<T>> {
-        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        shared.store(&self.api, &self.options, &self.cancel, scope)
+        self.stores.within(scope)
     }
 
     /// The watches of every store that was asked for.
     pub fn take_watches(&self) -> Vec<BoxFuture<'static, ()>> {
-        std::mem::take(&mut self.shared.lock().unwrap_or_else(PoisonError::into_inner).watches)
+        self.stores.take_watches()
     }
 
     /// Waits for stores; `None` when cancelled before.
@@ -119,24 +106,4 @@ fn index_by_node(pods: &Arc<Store<Pod>>) -> Arc<Mutex<HashMap<String, BTreeSet<K
         }
     });
     bound
-}
-
-impl Shared {
-    fn store<T: Object>(
-        &mut self,
-        api: &Api,
-        options: &Options,
-        cancel: &CancellationToken,
-        scope: Scope,
-    ) -> Arc<Store<T>> {
-        if let Some(store) = self.stores.get(&TypeId::of::<T>())
-            && let Some(store) = store.downcast_ref::<Arc<Store<T>>>()
-        {
-            return store.clone();
-        }
-        let store = Store::<T>::new(api.clone(), scope);
-        self.stores.insert(TypeId::of::<T>(), Box::new(store.clone()));
-        self.watches.push(Box::pin(store.clone().run(options.resync, cancel.clone())));
-        store
-    }
 }

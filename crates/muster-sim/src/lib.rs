@@ -7,8 +7,6 @@
 //!
 //! Each controller is a folder: `plan` is pure (observed objects in, actions out), `run` is the thin rest.
 
-pub mod api;
-pub mod clock;
 pub mod fleet;
 pub mod kubelet;
 pub mod lifecycle;
@@ -28,14 +26,10 @@ pub mod volumes;
 pub mod faults;
 
 pub mod context;
-pub mod events;
 pub mod fit;
-mod json;
 pub mod object;
 mod podcontrol;
-mod queue;
 mod revisions;
-mod store;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -45,10 +39,11 @@ use futures::StreamExt;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-pub use api::{Api, ApiError};
-pub use clock::Clock;
+use muster_runtime::{Stores, api, clock, events, json, queue, store};
+
 pub use fleet::{Fleet, FleetError, Shape};
 pub use kubelet::behaviour::Rules;
+pub use muster_runtime::{Api, ApiError, Clock};
 
 use crate::context::Context;
 use crate::events::Events;
@@ -161,7 +156,7 @@ pub async fn run(
     // Whatever ends this function also ends every task it started.
     let cancel = cancel.child_token();
     let _ends_with_us = cancel.clone().drop_guard();
-    let api = Api::new(client);
+    let api = Api::new(client, "muster-sim");
     let options = Arc::new(options);
     let wanted = |component| options.components.contains(&component);
 

@@ -6,7 +6,7 @@ pub mod run;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::object::{IntOrPercent, Meta, Object, Resource, Selector, kinds};
+use crate::object::{IntOrPercent, Meta, Selector, kinds};
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]

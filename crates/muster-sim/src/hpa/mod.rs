@@ -10,7 +10,7 @@ pub mod run;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::object::{Meta, Object, Resource, kinds};
+use crate::object::{Meta, kinds};
 
 pub const METRIC: &str = "sim.muster.dev/metric-";
 

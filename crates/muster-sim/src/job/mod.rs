@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::clock::stamp;
-use crate::object::{Condition, Meta, Object, Resource, Selector, kinds};
+use crate::object::{Condition, Meta, Selector, kinds};
 
 /// Holds a finished pod until it is counted.
 pub const FINALIZER: &str = "batch.kubernetes.io/job-tracking";

@@ -9,7 +9,7 @@ use super::plan::{Action, ROOT_CERTIFICATE, plan};
 use crate::api::ApiError;
 use crate::context::Context;
 use crate::kubelet::run::LEASE_NAMESPACE;
-use crate::object::{Key, Meta, Namespace, Object, Resource, kinds};
+use crate::object::{Key, Meta, Namespace, Object, kinds};
 use crate::podcontrol::wake_by_self;
 use crate::queue::{Next, Queue, work};
 use crate::store::Store;

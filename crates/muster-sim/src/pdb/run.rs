@@ -28,7 +28,7 @@ pub fn start(cx: &Context) -> impl Future<Output = ()> + Send + use<> {
     {
         let (queue, budgets) = (queue.clone(), budgets.clone());
         cx.pods.observe(move |change| {
-            if budgets.len() == 0 {
+            if budgets.is_empty() {
                 return;
             }
             for pod in change.sides() {

@@ -8,7 +8,7 @@ pub mod run;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::object::{Meta, Object, Phase, Resource, Strings, kinds, quantities};
+use crate::object::{Meta, Phase, Strings, kinds, quantities};
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use muster_apiserver::ApiServer;
-use muster_sim::api::{Delete, Patch};
+use muster_runtime::api::{Delete, Patch};
 use muster_sim::deployment::Deployment;
 use muster_sim::faults::FaultLayer;
 use muster_sim::job::Job;
@@ -49,7 +49,7 @@ pub async fn start(options: Options, faults: Option<FaultLayer>) -> Cluster {
     let background = server.clone();
     let cancel = CancellationToken::new();
     tokio::spawn(cancel.clone().run_until_cancelled_owned(async move { background.run().await }));
-    let api = Api::new(kube::Client::new(server.clone(), "default"));
+    let api = Api::new(kube::Client::new(server.clone(), "default"), "test");
     let cluster = Cluster { api, server, clock, asked: Asked::default(), cancel };
     cluster.simulate(options, faults);
     cluster
@@ -101,7 +101,7 @@ impl Cluster {
     }
 
     pub async fn list<T: Object>(&self) -> Vec<T> {
-        self.api.list(&muster_sim::api::Scope::default(), None).await.unwrap().items
+        self.api.list(&muster_runtime::api::Scope::default(), None).await.unwrap().items
     }
 
     pub async fn pods(&self) -> Vec<Pod> {

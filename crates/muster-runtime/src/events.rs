@@ -32,10 +32,12 @@ const CHATTER: [&str; 4] = ["Pulled", "Created", "Started", "Killing"];
 #[derive(Clone)]
 pub struct Events {
     sender: mpsc::Sender<Record>,
+    program: &'static str,
     component: &'static str,
 }
 
 struct Record {
+    program: &'static str,
     component: &'static str,
     host: String,
     warning: bool,
@@ -51,12 +53,12 @@ impl Events {
     /// The recorder, and the task that writes what it records.
     pub fn start(api: Api, clock: Clock, cancel: CancellationToken) -> (Self, impl Future<Output = ()>) {
         let (sender, receiver) = mpsc::channel(2048);
-        (Events { sender, component: "muster-sim" }, write(api, clock, receiver, cancel))
+        (Events { sender, program: "muster", component: "muster" }, write(api, clock, receiver, cancel))
     }
 
-    /// The same recorder under the name of a component.
-    pub fn named(&self, component: &'static str) -> Self {
-        Events { sender: self.sender.clone(), component }
+    /// The same recorder under the name of a component of a program.
+    pub fn named(&self, program: &'static str, component: &'static str) -> Self {
+        Events { sender: self.sender.clone(), program, component }
     }
 
     pub fn normal<T: Object>(&self, object: &T, reason: &'static str, message: impl Into<String>) {
@@ -88,6 +90,7 @@ impl Events {
         message: String,
     ) {
         let record = Record {
+            program: self.program,
             component: self.component,
             host: host.to_owned(),
             warning,
@@ -173,7 +176,7 @@ async fn write(api: Api, clock: Clock, mut records: mpsc::Receiver<Record>, canc
         if !desk.has_room(&record, Instant::now()) {
             continue;
         }
-        let api = api.named(program(record.component));
+        let api = api.named(record.program);
         let now = stamp(clock.now());
         let message = desk.message(&record);
         let id = Desk::id(&record, &message);
@@ -226,21 +229,13 @@ async fn write(api: Api, clock: Clock, mut records: mpsc::Receiver<Record>, canc
     }
 }
 
-/// The program that a component is part of.
-fn program(component: &str) -> &'static str {
-    match component {
-        "kubelet" => "kubelet",
-        "default-scheduler" => "kube-scheduler",
-        _ => "kube-controller-manager",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn record(uid: &str, reason: &'static str, message: &str) -> Record {
         Record {
+            program: "x",
             component: "x",
             host: String::new(),
             warning: false,

@@ -126,6 +126,10 @@ impl<T: Object> Store<T> {
         })
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     pub fn len(&self) -> usize {
         self.read(|state| state.objects.len())
     }
@@ -385,24 +389,32 @@ struct OnlyMeta {
 
 /// Waits that double: 100 ms, 200 ms, ... 10 s.
 #[derive(Default)]
-struct Pause(u32);
+pub(crate) struct Pause(u32);
 
 impl Pause {
-    fn next(&mut self) -> Duration {
+    pub(crate) fn next(&mut self) -> Duration {
         let wait = Duration::from_millis(100) * 2_u32.pow(self.0.min(7));
         self.0 = self.0.saturating_add(1);
         wait.min(Duration::from_secs(10))
     }
 
-    fn reset(&mut self) {
+    pub(crate) fn reset(&mut self) {
         self.0 = 0;
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
-    use crate::object::{OwnerRef, Pod};
+    use crate::object::OwnerRef;
+
+    #[derive(Deserialize, Default)]
+    pub(crate) struct Pod {
+        metadata: Meta,
+    }
+    crate::kinds! {
+        Pod = "" "v1" "Pod" "pods";
+    }
 
     fn pod(name: &str, uid: &str, version: u64, owner: &str) -> Pod {
         let mut pod = Pod::default();
@@ -423,7 +435,7 @@ mod tests {
             std::future::pending::<Result<http::Response<kube::client::Body>, std::convert::Infallible>>()
                 .await
         });
-        Store::new(Api::new(kube::Client::new(service, "default")), Scope::default())
+        Store::new(Api::new(kube::Client::new(service, "default"), "test"), Scope::default())
     }
 
     fn show(store: &Store<Pod>) -> String {

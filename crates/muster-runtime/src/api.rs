@@ -113,6 +113,22 @@ pub struct Delete<'a> {
     pub propagation: Option<&'static str>,
 }
 
+impl Delete<'_> {
+    fn body(&self) -> Value {
+        let mut body = json!({"kind": "DeleteOptions", "apiVersion": "v1"});
+        if !self.uid.is_empty() {
+            body["preconditions"] = json!({"uid": self.uid});
+        }
+        if let Some(grace) = self.grace_seconds {
+            body["gracePeriodSeconds"] = json!(grace);
+        }
+        if let Some(propagation) = self.propagation {
+            body["propagationPolicy"] = json!(propagation);
+        }
+        body
+    }
+}
+
 /// One page of a list.
 pub struct Page<T> {
     pub items: Vec<T>,
@@ -128,12 +144,12 @@ pub struct Api {
 }
 
 impl Api {
-    pub fn new(client: kube::Client) -> Self {
-        Api { client, manager: "muster-sim" }
+    /// `manager` is the name of the program: the server writes it into `managedFields`.
+    pub fn new(client: kube::Client, manager: &'static str) -> Self {
+        Api { client, manager }
     }
 
-    /// The same client under the name of the program that it stands for. The server writes that name into
-    /// `managedFields`, so what a simulated kubelet wrote looks like what a real one wrote.
+    /// The same client under the name of another program.
     pub fn named(&self, manager: &'static str) -> Self {
         Api { client: self.client.clone(), manager }
     }
@@ -165,6 +181,28 @@ impl Api {
         self.send("patch", Method::PATCH, path, kind.content_type(), Some(body)).await
     }
 
+    /// Replaces an object, which must carry the version that it replaces.
+    pub async fn put_path(&self, path: &str, body: &Value) -> Result<Value, ApiError> {
+        self.send("update", Method::PUT, path, "application/json", Some(body)).await
+    }
+
+    /// Server-side apply: the fields of `body` become this program's, whoever had them.
+    pub async fn apply_path(&self, path: &str, body: &Value) -> Result<Value, ApiError> {
+        let path = format!("{path}?fieldManager={}&force=true", self.manager);
+        self.send("apply", Method::PATCH, &path, "application/apply-patch+yaml", Some(body)).await
+    }
+
+    /// Deletes what is at a path; `false` if nothing was there. An empty `uid` means whichever object has the name.
+    pub async fn delete_path(&self, path: &str, delete: Delete<'_>) -> Result<bool, ApiError> {
+        let answer: Result<serde::de::IgnoredAny, ApiError> =
+            self.send("delete", Method::DELETE, path, "application/json", Some(&delete.body())).await;
+        match answer {
+            Ok(_) => Ok(true),
+            Err(error) if error.not_found() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     pub async fn create_path(&self, path: &str, body: &Value) -> Result<Value, ApiError> {
         self.send("create", Method::POST, path, "application/json", Some(body)).await
     }
@@ -183,18 +221,8 @@ impl Api {
     /// Out: the object as it is while it goes, if the server answered with it.
     pub async fn delete<T: Object>(&self, key: &Key, delete: Delete<'_>) -> Result<Option<T>, ApiError> {
         let path = T::RESOURCE.path(&key.namespace, &key.name, "");
-        let mut body = json!({"kind": "DeleteOptions", "apiVersion": "v1"});
-        if !delete.uid.is_empty() {
-            body["preconditions"] = json!({"uid": delete.uid});
-        }
-        if let Some(grace) = delete.grace_seconds {
-            body["gracePeriodSeconds"] = json!(grace);
-        }
-        if let Some(propagation) = delete.propagation {
-            body["propagationPolicy"] = json!(propagation);
-        }
         let answer: Box<RawValue> =
-            self.send("delete", Method::DELETE, &path, "application/json", Some(&body)).await?;
+            self.send("delete", Method::DELETE, &path, "application/json", Some(&delete.body())).await?;
         // The answer is a Status when the object is already gone; a Status has no uid.
         let object: Option<T> = serde_json::from_str(answer.get()).ok();
         Ok(object.filter(|o| !o.meta().uid.is_empty()))
@@ -203,17 +231,11 @@ impl Api {
     /// One page of a list. An item that cannot be decoded is left out with a warning: one bad object must not stop
     /// everything else.
     pub async fn list<T: Object>(&self, scope: &Scope, next: Option<&str>) -> Result<Page<T>, ApiError> {
-        let mut path = format!("{}?limit={PAGE}", T::RESOURCE.path(&scope.namespace, "", ""));
-        if let Some(next) = next {
-            path.push_str("&continue=");
-            path.push_str(&escape(next));
-        }
-        let list: RawList = self.send("list", Method::GET, &path, "application/json", None).await?;
-        let items = list.items.iter().filter_map(|item| decode::<T>(item.get())).collect();
+        let page = self.list_raw(&format!("{}?", T::RESOURCE.path(&scope.namespace, "", "")), next).await?;
         Ok(Page {
-            items,
-            resource_version: list.metadata.resource_version,
-            next: Some(list.metadata.continuation).filter(|c| !c.is_empty()),
+            items: page.items.iter().filter_map(|item| decode::<T>(item.get())).collect(),
+            resource_version: page.resource_version,
+            next: page.next,
         })
     }
 
@@ -224,25 +246,52 @@ impl Api {
         resource_version: &str,
         limit: Duration,
     ) -> Result<impl AsyncBufRead + use<T>, ApiError> {
+        let url = format!("{}?", T::RESOURCE.path(&scope.namespace, "", ""));
+        self.watch_raw(&url, resource_version, limit).await
+    }
+
+    /// One page of the list at a URL whose query has begun.
+    pub async fn list_raw(&self, url: &str, next: Option<&str>) -> Result<Page<Box<RawValue>>, ApiError> {
+        let mut path = format!("{url}&limit={PAGE}");
+        if let Some(next) = next {
+            path.push_str("&continue=");
+            path.push_str(&escape(next));
+        }
+        let list: RawList = self.send("list", Method::GET, &path, "application/json", None).await?;
+        Ok(Page {
+            items: list.items,
+            resource_version: list.metadata.resource_version,
+            next: Some(list.metadata.continuation).filter(|c| !c.is_empty()),
+        })
+    }
+
+    /// The lines of a watch at a URL whose query has begun.
+    pub async fn watch_raw(
+        &self,
+        url: &str,
+        resource_version: &str,
+        limit: Duration,
+    ) -> Result<impl AsyncBufRead + use<>, ApiError> {
         let path = format!(
-            "{}?watch=true&allowWatchBookmarks=true&timeoutSeconds={}&resourceVersion={}",
-            T::RESOURCE.path(&scope.namespace, "", ""),
+            "{url}&watch=true&allowWatchBookmarks=true&timeoutSeconds={}&resourceVersion={}",
             limit.as_secs().max(1),
             escape(resource_version),
         );
-        let what = || format!("{} {}", T::RESOURCE.plural, scope.namespace);
         let request = Request::get(&path)
             .header(header::ACCEPT, "application/json")
             .header(header::ACCEPT_ENCODING, "identity")
+            .header(header::USER_AGENT, self.user_agent())
             .body(Vec::new())
             .map_err(|source| ApiError::Address { what: path.clone(), source })?;
         match tokio::time::timeout(REQUEST_LIMIT, self.client.request_stream(request)).await {
             Ok(Ok(lines)) => Ok(lines),
-            Ok(Err(source)) => {
-                Err(ApiError::Request { verb: "watch", what: what(), source: Box::new(source) })
-            }
-            Err(_) => Err(ApiError::TimedOut { verb: "watch", what: what() }),
+            Ok(Err(source)) => Err(ApiError::Request { verb: "watch", what: path, source: Box::new(source) }),
+            Err(_) => Err(ApiError::TimedOut { verb: "watch", what: path }),
         }
+    }
+
+    fn user_agent(&self) -> String {
+        format!("{}/{}", self.manager, env!("CARGO_PKG_VERSION"))
     }
 
     async fn send<T: DeserializeOwned>(
@@ -259,7 +308,7 @@ impl Api {
             .uri(path)
             .header(header::ACCEPT, "application/json")
             .header(header::CONTENT_TYPE, content_type)
-            .header(header::USER_AGENT, format!("{}/{} (simulated)", self.manager, env!("CARGO_PKG_VERSION")))
+            .header(header::USER_AGENT, self.user_agent())
             .body(bytes)
             .map_err(|source| ApiError::Address { what: path.to_owned(), source })?;
         match tokio::time::timeout(REQUEST_LIMIT, self.client.request(request)).await {
@@ -342,7 +391,7 @@ mod tests {
 
     #[test]
     fn a_bad_object_is_left_out() {
-        assert!(decode::<crate::object::Pod>(r#"{"metadata": 5}"#).is_none());
-        assert!(decode::<crate::object::Pod>(r#"{"metadata": {"name": "a"}, "extra": [1]}"#).is_some());
+        assert!(decode::<crate::store::tests::Pod>(r#"{"metadata": 5}"#).is_none());
+        assert!(decode::<crate::store::tests::Pod>(r#"{"metadata": {"name": "a"}, "extra": [1]}"#).is_some());
     }
 }

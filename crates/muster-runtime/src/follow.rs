@@ -1,0 +1,276 @@
+//! A collection followed from outside a [`crate::Store`]: every object as it comes, for those who keep their own books.
+//!
+//! In: where the collection is. Out: each object as the text that the server sent, then what changes, in the server's
+//! order; after a gap, what the new list no longer has is reported as gone. Must stay true: what was handed out and not
+//! reported as gone is there, as far as the server said; nothing is handed out twice in a row unchanged after a gap.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use futures::AsyncBufReadExt;
+use serde::Deserialize;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::api::{Api, ApiError, WatchLine};
+use crate::object::Key;
+use crate::store::Pause;
+
+/// Where a collection lives; unlike [`crate::object::Resource`] it may be known at run time only.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Collection {
+    /// `/api/v1/pods`, `/apis/batch/v1/namespaces/a/jobs`.
+    pub path: String,
+    /// Added to every list and watch: `fieldSelector=...`, already escaped; may be empty.
+    pub query: String,
+}
+
+impl Collection {
+    pub fn new(path: impl Into<String>) -> Self {
+        Collection { path: path.into(), query: String::new() }
+    }
+
+    fn url(&self, query: &str) -> String {
+        if self.query.is_empty() {
+            format!("{}?{query}", self.path)
+        } else {
+            format!("{}?{}&{query}", self.path, self.query)
+        }
+    }
+}
+
+/// What a follower sees.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Seen<'a> {
+    /// An object is new or has changed: the JSON that the server sent. Items of lists lack `kind` and `apiVersion`.
+    Put { key: &'a Key, text: &'a str },
+    /// It is gone.
+    Gone { key: &'a Key, uid: &'a str },
+    /// A list is in: what came so far is everything that was there at its moment.
+    Synced,
+    /// The collection is not served at all (its CRD is not installed). Asked again after a while.
+    Absent,
+}
+
+#[derive(Deserialize)]
+struct Head {
+    metadata: HeadMeta,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct HeadMeta {
+    name: String,
+    namespace: String,
+    uid: String,
+    resource_version: String,
+}
+
+/// What was handed out.
+#[derive(Default)]
+struct Known {
+    objects: HashMap<Key, (String, String)>,
+}
+
+/// How long after a collection was found absent it is asked for again.
+const ABSENT: Duration = Duration::from_secs(10);
+
+/// Follows a collection until cancelled. Every `resync` it is listed anew.
+pub async fn follow(
+    api: Api,
+    collection: Collection,
+    resync: Duration,
+    cancel: CancellationToken,
+    mut sink: impl FnMut(Seen<'_>) + Send,
+) {
+    let mut known = Known::default();
+    let mut pause = Pause::default();
+    loop {
+        let attempt = list_and_watch(&api, &collection, resync, &mut known, &mut pause, &mut sink);
+        let wait = match cancel.run_until_cancelled(attempt).await {
+            None => return,
+            Some(Ok(())) => continue,
+            Some(Err(error)) if error.not_found() => {
+                known.clear(&mut sink);
+                sink(Seen::Absent);
+                ABSENT
+            }
+            Some(Err(error)) => {
+                let wait = error.retry_after().unwrap_or_else(|| pause.next());
+                tracing::debug!(collection = collection.path, %error, ?wait, "list and watch starts again");
+                wait
+            }
+        };
+        if cancel.run_until_cancelled(tokio::time::sleep(wait)).await.is_none() {
+            return;
+        }
+    }
+}
+
+async fn list_and_watch(
+    api: &Api,
+    collection: &Collection,
+    resync: Duration,
+    known: &mut Known,
+    pause: &mut Pause,
+    sink: &mut (impl FnMut(Seen<'_>) + Send),
+) -> Result<(), ApiError> {
+    let mut listed: HashMap<Key, ()> = HashMap::new();
+    let mut next: Option<String> = None;
+    let mut version;
+    loop {
+        let page = api.list_raw(&collection.url(""), next.as_deref()).await?;
+        for item in &page.items {
+            if let Some(key) = known.put(item.get(), sink) {
+                listed.insert(key, ());
+            }
+        }
+        version = page.resource_version;
+        next = page.next;
+        if next.is_none() {
+            break;
+        }
+    }
+    let lost: Vec<Key> = known.objects.keys().filter(|key| !listed.contains_key(*key)).cloned().collect();
+    for key in lost {
+        known.gone(&key, sink);
+    }
+    drop(listed);
+    sink(Seen::Synced);
+
+    let list_again = Instant::now() + resync;
+    while Instant::now() < list_again {
+        let left = list_again - Instant::now();
+        let stream = match api.watch_raw(&collection.url(""), &version, left).await {
+            Ok(stream) => stream,
+            Err(error) if error.gone() || error.not_found() => return Ok(()),
+            Err(error) => {
+                tokio::time::sleep(error.retry_after().unwrap_or_else(|| pause.next())).await;
+                continue;
+            }
+        };
+        let mut stream = std::pin::pin!(stream);
+        let mut line = String::new();
+        let mut n_lines = 0_u32;
+        loop {
+            line.clear();
+            match tokio::time::timeout_at(list_again, stream.read_line(&mut line)).await {
+                Err(_) => return Ok(()),
+                Ok(Err(_) | Ok(0)) => break,
+                Ok(Ok(_)) => {}
+            }
+            if line.trim_end().is_empty() {
+                continue;
+            }
+            match known.take(&line, sink) {
+                Some(seen) => version = seen,
+                None => return Ok(()),
+            }
+            n_lines += 1;
+            pause.reset();
+        }
+        if n_lines == 0 {
+            tokio::time::sleep(pause.next()).await;
+        }
+    }
+    Ok(())
+}
+
+impl Known {
+    /// Takes one watch line. Out: the version to go on from, or `None` when the list must be read again.
+    fn take(&mut self, line: &str, sink: &mut impl FnMut(Seen<'_>)) -> Option<String> {
+        let line: WatchLine<'_> = serde_json::from_str(line).ok()?;
+        let head: Head = serde_json::from_str(line.object.get()).ok()?;
+        let version = head.metadata.resource_version.clone();
+        match line.kind {
+            "ADDED" | "MODIFIED" => {
+                self.enter(head, line.object.get(), sink);
+            }
+            "DELETED" => {
+                let key = Key::new(head.metadata.namespace, head.metadata.name);
+                self.gone(&key, sink);
+            }
+            "BOOKMARK" => {}
+            // An error: most often 410, the version is too old to go on from.
+            _ => return None,
+        }
+        (!version.is_empty()).then_some(version)
+    }
+
+    fn put(&mut self, text: &str, sink: &mut impl FnMut(Seen<'_>)) -> Option<Key> {
+        let head: Head = serde_json::from_str(text).ok()?;
+        Some(self.enter(head, text, sink))
+    }
+
+    fn enter(&mut self, head: Head, text: &str, sink: &mut impl FnMut(Seen<'_>)) -> Key {
+        let HeadMeta { name, namespace, uid, resource_version } = head.metadata;
+        let key = Key::new(namespace, name);
+        if let Some((old_uid, old_version)) = self.objects.get(&key) {
+            if *old_uid == uid && *old_version == resource_version {
+                return key;
+            }
+            // Another object under the same name: the first is gone, whether or not anybody said so.
+            if *old_uid != uid {
+                sink(Seen::Gone { key: &key, uid: old_uid });
+            }
+        }
+        sink(Seen::Put { key: &key, text });
+        self.objects.insert(key.clone(), (uid, resource_version));
+        key
+    }
+
+    fn gone(&mut self, key: &Key, sink: &mut impl FnMut(Seen<'_>)) {
+        if let Some((uid, _)) = self.objects.remove(key) {
+            sink(Seen::Gone { key, uid: &uid });
+        }
+    }
+
+    fn clear(&mut self, sink: &mut impl FnMut(Seen<'_>)) {
+        for (key, (uid, _)) in std::mem::take(&mut self.objects) {
+            sink(Seen::Gone { key: &key, uid: &uid });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(name: &str, uid: &str, version: u64) -> String {
+        format!(
+            r#"{{"metadata":{{"namespace":"ns","name":"{name}","uid":"{uid}","resourceVersion":"{version}"}}}}"#
+        )
+    }
+
+    fn line(kind: &str, object: &str) -> String {
+        format!(r#"{{"type":"{kind}","object":{object}}}"#)
+    }
+
+    #[track_caller]
+    fn check(known: &mut Known, line: &str, version: Option<&str>, expected: &[&str]) {
+        let mut seen = Vec::new();
+        let got = known.take(line, &mut |s: Seen<'_>| {
+            seen.push(match s {
+                Seen::Put { key, .. } => format!("put {key}"),
+                Seen::Gone { key, uid } => format!("gone {key} {uid}"),
+                Seen::Synced | Seen::Absent => "other".to_owned(),
+            });
+        });
+        assert_eq!(got.as_deref(), version);
+        assert_eq!(seen, expected);
+    }
+
+    #[test]
+    fn says_what_changed() {
+        let known = &mut Known::default();
+        check(known, &line("ADDED", &object("a", "1", 3)), Some("3"), &["put ns/a"]);
+        check(known, &line("ADDED", &object("a", "1", 3)), Some("3"), &[]);
+        check(known, &line("BOOKMARK", &object("", "", 7)), Some("7"), &[]);
+        check(known, &line("MODIFIED", &object("a", "1", 8)), Some("8"), &["put ns/a"]);
+        check(known, &line("ADDED", &object("a", "2", 9)), Some("9"), &["gone ns/a 1", "put ns/a"]);
+        check(known, &line("DELETED", &object("a", "2", 10)), Some("10"), &["gone ns/a 2"]);
+        check(known, &line("DELETED", &object("a", "2", 10)), Some("10"), &[]);
+        check(known, &line("ERROR", r#"{"code":410,"metadata":{}}"#), None, &[]);
+        check(known, "{nonsense", None, &[]);
+    }
+}
