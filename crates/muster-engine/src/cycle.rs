@@ -46,8 +46,9 @@ impl State {
     pub fn begin_cycle(&mut self) {
         self.favoured.clear();
         self.company_made = false;
-        self.lined_up = false;
-        self.queues.refresh();
+        if self.queues.refresh() {
+            self.standing.dissolve();
+        }
         let ranks_changed = self.nodes.refresh_ranks();
         self.topologies.refresh(&self.nodes, ranks_changed);
         self.settle_indexes(ranks_changed);
@@ -104,6 +105,7 @@ impl State {
             self.lift(*pod);
         }
         self.gpu_memory = memory;
+        self.standing.dissolve();
         for pod in asking {
             self.lower(pod);
         }
@@ -247,20 +249,24 @@ impl State {
             let Min::Pods(min) = g.min else { return false };
             g.count(St::Pipelined) > 0 && g.active() - g.count(St::Pipelined) < min
         };
-        let lacking: Vec<u32> = row.leaves().filter(|(_, g)| lacks(g)).map(|(leaf, _)| leaf as u32).collect();
+        let lacking: Vec<usize> = row.leaves().filter(|(_, g)| lacks(g)).map(|(leaf, _)| leaf).collect();
         if lacking.is_empty() {
             return;
         }
-        // A gang that is whole without the promises keeps what it has; only the group that is not waits for its promises.
-        let everything =
-            !all || !row.whole_without(&self.pods, &|p| self.pods.row(p).spot.st == St::Pipelined);
+        // A gang that is whole without the promises keeps what it has; only the largest group that is not waits for its promises.
+        let promised = |p: PodId| self.pods.row(p).spot.st == St::Pipelined;
+        let is_broken = |group: &usize| !row.whole_without(*group, &self.pods, &promised);
+        let everything = !all || is_broken(&0);
+        let broken: Vec<usize> =
+            lacking.into_iter().filter_map(|leaf| row.upwards(leaf).take_while(is_broken).last()).collect();
+        let waits = |leaf: usize| row.upwards(leaf).any(|group| broken.contains(&group));
         let placed: Vec<PodId> = row
             .pods()
             .filter(|p| {
                 let row = self.pods.row(*p);
                 row.spot.st == St::Allocated
                     && (all || !row.committed)
-                    && (everything || lacking.contains(&row.leaf))
+                    && (everything || waits(row.leaf as usize))
             })
             .collect();
         for pod in placed {
@@ -345,7 +351,9 @@ impl State {
                 ledger.changed.push(pod);
             }
         }
-        self.stand_anew(&gangs);
+        for gang in gangs {
+            self.standing.gang_changed(gang);
+        }
         // Whoever takes over a promise takes over what was evicted for it.
         for evict in ledger
             .decisions
@@ -451,16 +459,44 @@ impl State {
         (model.preemption_delay > Span::ZERO && until > self.now).then_some(until)
     }
 
+    /// The first moment after this one at which a delay, a grace or a protection ends: time alone changes nothing before.
+    pub fn next_moment(&self, after: Time) -> Time {
+        let queues = self.queues.rows.values().filter_map(|row| row.model.as_ref());
+        let mut protections: Vec<Span> =
+            queues.flat_map(|q| [q.preempt_min_runtime, q.reclaim_min_runtime]).flatten().collect();
+        protections.extend([self.policy.preempt_min_runtime, self.policy.reclaim_min_runtime]);
+        protections.sort_unstable();
+        protections.dedup();
+        let mut next = Time(i64::MAX);
+        let mut note = |moment: Time| {
+            if moment > after {
+                next = next.min(moment);
+            }
+        };
+        for model in self.gangs.rows.values().filter_map(|row| row.model.as_ref()) {
+            let anchor = model.last_eviction.map_or(model.created, |t| t.max(model.created));
+            note(anchor + model.preemption_delay);
+            if let (Some(since), Grace::For(grace)) =
+                (model.stale_since, model.staleness_grace.unwrap_or(self.policy.staleness_grace))
+            {
+                note(since + grace);
+            }
+            if let Some(start) = model.last_start {
+                protections.iter().for_each(|span| note(start + *span));
+            }
+        }
+        next
+    }
+
     /// Whether a gang may look for victims by this action at all.
-    pub fn may_search(&self, action: Action, gang: GangId, pods: &[PodId], need: &Trio) -> bool {
+    pub fn may_search(&mut self, action: Action, gang: GangId, pods: &[PodId], need: &Trio) -> bool {
         let row = &self.gangs.rows[gang];
         match action {
+            // Moving others frees no quota, and no GPU.
             Action::Consolidate => {
-                let gpus: i128 = need[2];
-                // Moving others frees no quota.
                 row.preemptible()
                     && self.over_capacity(gang, pods).is_none()
-                    && (gpus == 0 || i128::from(self.gpus_left()) >= gpus || self.has_shares(pods))
+                    && (need[2] == 0 || self.free()[2] >= need[2] || self.has_shares(pods))
             }
             Action::Reclaim => self.can_reclaim(gang, need),
             Action::Preempt => {
@@ -508,5 +544,9 @@ impl State {
             self.commit(mark, Action::EvictStaleGangs, None, ledger);
         }
         ledger.decisions.newly_stale.sort();
+        let on_record = |row: &crate::gangs::Row| row.model.as_ref().is_some_and(|m| m.stale_since.is_some());
+        let recovered = self.gangs.rows.iter().filter(|(_, row)| on_record(row) && row.has_minimum_in_use());
+        ledger.decisions.recovered = recovered.map(|(_, row)| row.key.clone()).collect();
+        ledger.decisions.recovered.sort();
     }
 }

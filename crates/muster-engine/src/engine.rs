@@ -6,11 +6,20 @@ use muster_model::{Change, Cluster, Decisions, Diagnostic, Key, Policy, Refusal,
 
 pub struct Engine {
     state: State,
+    quiet: Option<Quiet>,
+}
+
+/// A cycle that changed nothing: until something does, or a moment comes that matters, the next one decides the same.
+struct Quiet {
+    decisions: Decisions,
+    at: Time,
+    /// The next moment that matters, once somebody has asked.
+    until: Option<Time>,
 }
 
 impl Engine {
     pub fn new(policy: Policy) -> Self {
-        Self { state: State::new(policy) }
+        Self { state: State::new(policy), quiet: None }
     }
 
     /// An engine that knows this cluster.
@@ -24,6 +33,7 @@ impl Engine {
     pub fn apply(&mut self, changes: impl IntoIterator<Item = Change>) -> Vec<Diagnostic> {
         let state = &mut self.state;
         for change in changes {
+            self.quiet = None;
             match change {
                 Change::PutNode(node) => state.put_node(&node.name.clone(), Some(node)),
                 Change::DropNode(name) => state.put_node(&name, None),
@@ -53,6 +63,12 @@ impl Engine {
     /// Runs the policy's actions once. What was decided is assumed from then on: bound pods hold their room, evicted pods are releasing
     /// theirs; promises (pipelined pods) are not kept, the next cycle makes them anew.
     pub fn cycle(&mut self, now: Time) -> Decisions {
+        if let Some(quiet) = &mut self.quiet {
+            let until = *quiet.until.get_or_insert_with(|| self.state.next_moment(quiet.at));
+            if (quiet.at..until).contains(&now) {
+                return quiet.decisions.clone();
+            }
+        }
         self.state.now = now;
         self.state.begin_cycle();
         let mut ledger = Ledger::default();
@@ -61,6 +77,10 @@ impl Engine {
         }
         ledger.decisions.refusals = self.state.refusals(&ledger);
         self.state.settle(&ledger.changed);
+        let Decisions { binds, evictions, .. } = &ledger.decisions;
+        let is_quiet = binds.is_empty() && evictions.is_empty();
+        self.quiet =
+            is_quiet.then(|| Quiet { decisions: ledger.decisions.clone(), at: now, until: None });
         ledger.decisions
     }
 

@@ -7,7 +7,7 @@ use crate::cycle::Ledger;
 use crate::ids::{ClassId, GangId, NodeId, PodId};
 use crate::nodes::{GPU_DIM, amount_of};
 use crate::place::{Failure, Mode, count_soon, resource_of};
-use crate::solve::Found;
+use crate::solve::{Clearing, Found};
 use crate::state::{St, State};
 use indexmap::IndexMap;
 use muster_model::{Action, Key, Min, Name, NodeReason, Reason, Refusal, Remedy, Resource, Tally, Time};
@@ -239,6 +239,7 @@ impl State {
         };
         self.explain_searches(gang, pods, refusal);
         if by_room {
+            self.settle_rules(pods);
             refusal.remedies.extend(self.more_capacity(pods, &refusal.reasons));
             refusal.remedies.extend(self.victims_that_would_do(gang, pods));
             refusal.remedies.extend(self.when_others_end(gang, pods));
@@ -333,34 +334,35 @@ impl State {
     fn victims_that_would_do(&mut self, gang: GangId, pods: &[PodId]) -> Option<Remedy> {
         let class = self.pods.row(*pods.first()?).class;
         let rule = self.classes.rows[class].rule;
-        let mut nodes: Vec<(usize, u32, Vec<GangId>)> = self
-            .classes
-            .allowed(rule)?
-            .iter()
-            .filter_map(|node| {
-                let row = &self.nodes.rows[node];
-                let mut gangs: Vec<GangId> = row
-                    .pods
-                    .iter()
-                    .filter(|p| self.is_evictable(**p))
-                    .filter_map(|p| self.pods.row(*p).gang)
-                    .filter(|g| *g != gang && self.gangs.rows[*g].preemptible())
-                    .collect();
-                gangs.sort_unstable();
-                gangs.dedup();
-                (!gangs.is_empty()).then_some((gangs.len(), row.rank, gangs))
-            })
-            .collect();
-        nodes.sort();
-        let would_do = |state: &mut Self, n: usize| -> Option<Vec<GangId>> {
-            let mut gangs: Vec<GangId> = nodes[..n].iter().flat_map(|(_, _, g)| g.iter().copied()).collect();
+        let mut here: Vec<GangId> = Vec::new();
+        let mut nodes: Vec<(usize, u32, NodeId)> = Vec::new();
+        for node in self.classes.allowed(rule)?.iter() {
+            here.clear();
+            here.extend(self.could_leave(gang, node));
+            here.sort_unstable();
+            here.dedup();
+            if !here.is_empty() {
+                nodes.push((here.len(), self.nodes.rows[node].rank, node));
+            }
+        }
+        nodes.sort_unstable();
+        let leaving = |state: &Self, n: usize| -> (Vec<GangId>, Vec<PodId>) {
+            let mut gangs: Vec<GangId> =
+                nodes[..n].iter().flat_map(|(_, _, node)| state.could_leave(gang, *node)).collect();
             gangs.sort_unstable();
             gangs.dedup();
-            let leaving: Vec<PodId> = gangs
-                .iter()
-                .flat_map(|g| state.gangs.rows[*g].pods())
-                .filter(|p| state.is_evictable(*p))
-                .collect();
+            let pods = gangs.iter().flat_map(|g| state.gangs.rows[*g].pods());
+            let pods = pods.filter(|p| state.is_evictable(*p)).collect();
+            (gangs, pods)
+        };
+        let most = nodes.len().min(MOST_NODES);
+        let mut clearing = Clearing::new(self, pods);
+        clearing.free(self, leaving(self, most).1.into_iter());
+        if !clearing.has_room(self, gang) {
+            return None;
+        }
+        let would_do = |state: &mut Self, n: usize| -> Option<Vec<GangId>> {
+            let (gangs, leaving) = leaving(state, n);
             let mark = state.mark();
             for pod in leaving {
                 state.evict_on_trial(pod);
@@ -371,7 +373,6 @@ impl State {
         };
         // Doubling, then bisecting: more leaving only makes more room.
         let mut n = 1;
-        let most = nodes.len().min(MOST_NODES);
         let mut found = loop {
             if n > most {
                 return None;
@@ -395,6 +396,13 @@ impl State {
         Some(Remedy::Evict { gangs })
     }
 
+    /// The gangs on a node that could be let go for another one; some more than once.
+    fn could_leave(&self, taker: GangId, node: NodeId) -> impl Iterator<Item = GangId> {
+        let pods = self.nodes.rows[node].pods.iter().filter(|p| self.is_evictable(**p));
+        let gangs = pods.filter_map(|p| self.pods.row(*p).gang);
+        gangs.filter(move |g| *g != taker && self.gangs.rows[*g].preemptible())
+    }
+
     /// The first moment at which enough running gangs have ended by their own declaration.
     fn when_others_end(&mut self, gang: GangId, pods: &[PodId]) -> Option<Remedy> {
         let mut ends: Vec<(Time, GangId)> = self
@@ -407,12 +415,12 @@ impl State {
             .collect();
         ends.sort_unstable();
         ends.truncate(MOST_ENDS);
+        let leaving = |state: &Self, n: usize| -> Vec<PodId> {
+            let pods = ends[..n].iter().flat_map(|(_, g)| state.gangs.rows[*g].pods());
+            pods.filter(|p| state.is_evictable(*p)).collect()
+        };
         let works = |state: &mut Self, n: usize| {
-            let leaving: Vec<PodId> = ends[..n]
-                .iter()
-                .flat_map(|(_, g)| state.gangs.rows[*g].pods())
-                .filter(|p| state.is_evictable(*p))
-                .collect();
+            let leaving = leaving(state, n);
             let mark = state.mark();
             for pod in leaving {
                 state.evict_on_trial(pod);
@@ -421,7 +429,12 @@ impl State {
             state.roll_back(mark);
             fits
         };
-        if ends.is_empty() || !works(self, ends.len()) {
+        if ends.is_empty() {
+            return None;
+        }
+        let mut clearing = Clearing::new(self, pods);
+        clearing.free(self, leaving(self, ends.len()).into_iter());
+        if !clearing.has_room(self, gang) || !works(self, ends.len()) {
             return None;
         }
         // More endings only make more room.

@@ -161,12 +161,17 @@ impl Row {
         self.groups.get(group).is_some() && self.whole(group, &Group::active)
     }
 
-    /// Enough pods keep a place, not counting those that `gone` names.
-    pub fn whole_without(&self, pods: &Pods, gone: &impl Fn(PodId) -> bool) -> bool {
-        !self.groups.is_empty()
-            && self.whole(0, &|g| {
+    /// Enough pods of a group keep a place, not counting those that `gone` names.
+    pub fn whole_without(&self, group: usize, pods: &Pods, gone: &impl Fn(PodId) -> bool) -> bool {
+        self.groups.get(group).is_some()
+            && self.whole(group, &|g| {
                 g.pods.iter().filter(|p| pods.row(**p).spot.st.is_active() && !gone(**p)).count() as u32
             })
+    }
+
+    /// The group and those around it, from the inside out.
+    pub fn upwards(&self, group: usize) -> impl Iterator<Item = usize> {
+        std::iter::successors(Some(group), |at| self.groups.get(*at)?.parent)
     }
 
     /// Enough pods exist and are free of gates.
@@ -263,8 +268,14 @@ impl Row {
                                         as u32
                             })
                     };
-                    let lacking: Vec<usize> =
-                        order.iter().copied().filter(can).take(need - n_satisfied).collect();
+                    let mut lacking: Vec<usize> = order.iter().copied().filter(can).collect();
+                    if released {
+                        // Those whose pods were there before come before those who would need others.
+                        let back = |p: &&PodId| pods.may_be_placed(**p, true) && !pods.may_be_placed(**p, false);
+                        let there = |g: &Group| g.active() + g.pods.iter().filter(back).count() as u32;
+                        lacking.sort_by_key(|c| !self.whole(*c, &there));
+                    }
+                    lacking.truncate(need - n_satisfied);
                     if lacking.len() < need - n_satisfied {
                         return;
                     }

@@ -7,8 +7,10 @@
 use crate::ids::{GangId, PodId, QueueId};
 use crate::queues::{Trio, plus};
 use crate::state::State;
+use dense::{IdSet, IdVec};
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
+use smallvec::SmallVec;
 use std::cmp::Ordering;
 use std::sync::Arc;
 
@@ -192,31 +194,76 @@ impl Entry {
             let memory = row.spot.node.and_then(|n| state.nodes.gpu_memory(n));
             plus(&sum, &state.charge(row.class, memory))
         });
-        let mut sorted: Vec<PodId> = left.to_vec();
-        sorted.sort_unstable();
-        let still =
-            |g: &crate::gangs::Group| g.pods.iter().filter(|p| sorted.binary_search(p).is_ok()).count();
-        let elastic = state.gangs.rows[gang].elastic_state_of(&|g| still(g) as u32);
+        let row = &state.gangs.rows[gang];
+        let elastic = if left.len() == row.pods().count() {
+            row.elastic_state_of(&|g| g.pods.len() as u32)
+        } else {
+            let mut sorted: Vec<PodId> = left.to_vec();
+            sorted.sort_unstable();
+            let still = |p: &&PodId| sorted.binary_search(p).is_ok();
+            row.elastic_state_of(&|g| g.pods.iter().filter(still).count() as u32)
+        };
         Self { gang, amount, elastic, left }
     }
 }
 
-/// Lines that are kept in order while an action goes from gang to gang: who waits, and who could lose pods, by queue.
+/// With more gangs than this to put in line anew, everyone is.
+const FEW: usize = 64;
+
+/// Lines that are kept in order from cycle to cycle: who waits, and who could lose pods, by queue.
 #[derive(Default)]
 pub struct Standing {
     pub waiting: Map<QueueId, Vec<Entry>>,
     pub victims: Map<QueueId, Vec<Entry>>,
+    /// The queue in whose lines a gang stands.
+    at: IdVec<GangId, Option<QueueId>>,
+    /// Gangs that are not what they were when they took their place.
+    changed: IdSet<GangId>,
+    /// Whether anyone stands anywhere.
+    built: bool,
+}
+
+impl Standing {
+    /// This gang stands elsewhere now, or nowhere; [`State::line_up`] finds out where.
+    pub fn gang_changed(&mut self, gang: GangId) {
+        self.changed.insert(gang);
+    }
+
+    /// What everyone's place depends on changed: which queues there are, what a GPU has.
+    pub fn dissolve(&mut self) {
+        self.built = false;
+    }
 }
 
 impl State {
-    /// Puts everyone in line, once in a cycle.
+    /// Brings the lines up to date.
     pub fn line_up(&mut self) {
-        if std::mem::replace(&mut self.lined_up, true) {
-            return;
+        let mut changed = std::mem::take(&mut self.standing.changed);
+        if !self.standing.built || changed.count() > FEW {
+            self.line_up_all();
+        } else if !changed.is_empty() {
+            let mut queues: Vec<QueueId> =
+                changed.iter().filter_map(|g| *self.standing.at.get(g)?).collect();
+            queues.sort_unstable();
+            queues.dedup();
+            for queue in queues {
+                for lines in [&mut self.standing.waiting, &mut self.standing.victims] {
+                    if let Some(line) = lines.get_mut(&queue) {
+                        line.retain(|e| !changed.contains(e.gang));
+                    }
+                }
+            }
+            for gang in changed.iter() {
+                self.stand(gang, true);
+            }
         }
-        let gangs: Vec<GangId> = self.gangs.rows.ids().collect();
-        self.standing = Standing::default();
-        for gang in gangs {
+        changed.clear();
+        self.standing.changed = changed;
+    }
+
+    fn line_up_all(&mut self) {
+        self.standing = Standing { built: true, ..Standing::default() };
+        for gang in self.gangs.rows.ids() {
             self.stand(gang, false);
         }
         let mut standing = std::mem::take(&mut self.standing);
@@ -229,50 +276,44 @@ impl State {
         self.standing = standing;
     }
 
-    /// Gangs changed: they stand elsewhere now, or nowhere.
-    pub fn stand_anew(&mut self, gangs: &[GangId]) {
-        if !self.lined_up {
-            return;
-        }
-        for gang in gangs {
-            let Some(queue) = self.gangs.rows[*gang].queue else { continue };
-            for lines in [&mut self.standing.waiting, &mut self.standing.victims] {
-                if let Some(line) = lines.get_mut(&queue) {
-                    line.retain(|e| e.gang != *gang);
-                }
-            }
-            self.stand(*gang, true);
-        }
-    }
-
     fn stand(&mut self, gang: GangId, in_order: bool) {
         let row = &self.gangs.rows[gang];
-        let Some(queue) = row.queue.filter(|q| self.queues.is_sound_leaf(*q)) else { return };
+        let queue = row.queue.filter(|q| self.queues.is_sound_leaf(*q));
+        *self.standing.at.ensure(gang) = queue;
+        let Some(queue) = queue else { return };
         if row.n_pending > 0 {
             let entry = Entry::asking(self, gang, &row.to_place(&self.pods, false));
             self.insert(queue, false, entry, in_order);
         }
-        // A gang that was moved in this cycle is left alone: what would stay of it could not be told.
+        if let Some(left) = self.to_lose(gang) {
+            let entry = Entry::holding(self, gang, left);
+            self.insert(queue, true, entry, in_order);
+        }
+    }
+
+    /// The pods that a gang could lose. A gang that was moved in this cycle is left alone: what would stay of it could not be told.
+    fn to_lose(&self, gang: GangId) -> Option<Arc<[PodId]>> {
         let row = &self.gangs.rows[gang];
-        if row.preemptible()
-            && row.pods().all(|p| !self.pods.row(p).spot.st.is_active() || self.is_evictable(p))
-        {
-            let left: Arc<[PodId]> = row.pods().filter(|p| self.is_evictable(*p)).collect();
-            if !left.is_empty() {
-                let entry = Entry::holding(self, gang, left);
-                self.insert(queue, true, entry, in_order);
+        let mut left: SmallVec<[PodId; 64]> = SmallVec::new();
+        for pod in row.pods().filter(|_| row.preemptible()) {
+            if self.is_evictable(pod) {
+                left.push(pod);
+            } else if self.pods.row(pod).spot.st.is_active() {
+                return None;
             }
         }
+        (!left.is_empty()).then(|| Arc::from(&left[..]))
     }
 
     fn insert(&mut self, queue: QueueId, victims: bool, entry: Entry, in_order: bool) {
         let lines = if victims { &mut self.standing.victims } else { &mut self.standing.waiting };
-        let mut line = std::mem::take(lines.entry(queue).or_default());
-        let at = if in_order {
-            line.partition_point(|other| in_line(self, victims, other, &entry) == Ordering::Greater)
-        } else {
-            line.len()
-        };
+        let line = lines.entry(queue).or_default();
+        if !in_order {
+            line.push(entry);
+            return;
+        }
+        let mut line = std::mem::take(line);
+        let at = line.partition_point(|other| in_line(self, victims, other, &entry) == Ordering::Greater);
         line.insert(at, entry);
         let lines = if victims { &mut self.standing.victims } else { &mut self.standing.waiting };
         lines.insert(queue, line);

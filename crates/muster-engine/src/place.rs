@@ -692,12 +692,13 @@ impl State {
     }
 }
 
+/// Whether two places on one node are the same. Which whole GPUs they are is left out: a promise does not say.
 fn same_place(a: Option<&Extra>, b: Option<&Extra>) -> bool {
     let key = |e: Option<&Extra>| {
         e.map(|e| {
             let mut groups: Vec<Name> = e.gpu_groups.to_vec();
             groups.sort();
-            (groups, e.zones.clone())
+            (groups, e.zones.clone(), e.devices.clone())
         })
         .unwrap_or_default()
     };

@@ -104,10 +104,10 @@ impl Queues {
     }
 
     /// Rebuilds the tree after queues changed: paths, children, sums. A queue whose chain of parents breaks or runs in a circle has no path, and
-    /// nothing in it is scheduled.
-    pub fn refresh(&mut self) {
+    /// nothing in it is scheduled. True if there was anything to do.
+    pub fn refresh(&mut self) -> bool {
         if !std::mem::take(&mut self.stale) {
-            return;
+            return false;
         }
         let parents: IdVec<QueueId, Option<QueueId>> = self.rows.map(|_, row| {
             let parent = row.model.as_ref()?.parent.as_ref()?;
@@ -164,6 +164,7 @@ impl Queues {
                 sums.asked = plus(&sums.asked, &own.asked);
             }
         }
+        true
     }
 
     fn path_of(&self, id: QueueId, parents: &IdVec<QueueId, Option<QueueId>>, n: usize) -> Vec<QueueId> {

@@ -25,8 +25,9 @@ impl State {
         }
     }
 
-    /// Whether a gang that could lose pods may lose them to this one; the search decides whether it must.
-    pub fn is_candidate(&self, action: Action, taker: GangId, victim: GangId) -> bool {
+    /// Whether a gang that could lose pods may lose them to this one; the search decides whether it must. `protection`: see
+    /// [`State::protection`].
+    pub fn is_candidate(&self, action: Action, protection: Span, taker: GangId, victim: GangId) -> bool {
         let (t, v) = (&self.gangs.rows[taker], &self.gangs.rows[victim]);
         if taker == victim {
             return false;
@@ -44,15 +45,34 @@ impl State {
         }
         match action {
             Action::Consolidate | Action::Allocate => true,
-            Action::Preempt => {
-                v.priority() < t.priority()
-                    && (self.preempt_protection(victim) <= self.now || v.elastic_state() == 2)
-            }
-            Action::Reclaim => {
-                t.queue.is_some_and(|tq| self.reclaim_protection(tq, victim) <= self.now)
-                    || v.elastic_state() == 2
+            Action::Preempt if v.priority() >= t.priority() => false,
+            Action::Preempt | Action::Reclaim => {
+                self.protected_for(victim, protection) <= self.now || v.elastic_state() == 2
             }
             Action::EvictStaleGangs => false,
+        }
+    }
+
+    /// How long after its start a gang of this queue is safe from that one.
+    pub fn protection(&self, action: Action, taker: QueueId, victim: QueueId) -> Span {
+        let path = &self.queues.rows[victim].path;
+        match action {
+            Action::Preempt => path
+                .iter()
+                .find_map(|q| self.queues.rows[*q].model.as_ref()?.preempt_min_runtime)
+                .unwrap_or(self.policy.preempt_min_runtime),
+            Action::Reclaim => {
+                let from = match self.policy.min_runtime_rule {
+                    MinRuntimeRule::Queue => victim,
+                    MinRuntimeRule::BelowCommonAncestor => self.queues.level(taker, victim).1,
+                };
+                let at = path.iter().position(|q| *q == from).unwrap_or(0);
+                path[at.min(path.len())..]
+                    .iter()
+                    .find_map(|q| self.queues.rows[*q].model.as_ref()?.reclaim_min_runtime)
+                    .unwrap_or(self.policy.reclaim_min_runtime)
+            }
+            Action::Allocate | Action::Consolidate | Action::EvictStaleGangs => Span::ZERO,
         }
     }
 
@@ -108,32 +128,12 @@ impl State {
                 || (0..3).all(|i| quota[i].is_none_or(|quota| q.sums.firm[i] + need[i] <= quota)))
     }
 
-    /// Until when a gang is safe from others of its queue.
-    fn preempt_protection(&self, victim: GangId) -> Time {
-        let row = &self.gangs.rows[victim];
-        let path = row.queue.map_or(&[][..], |q| &self.queues.rows[q].path);
-        let span = path
-            .iter()
-            .find_map(|q| self.queues.rows[*q].model.as_ref()?.preempt_min_runtime)
-            .unwrap_or(self.policy.preempt_min_runtime);
-        self.protected_for(victim, span)
-    }
-
-    /// Until when a gang is safe from another queue.
-    fn reclaim_protection(&self, taker: QueueId, victim: GangId) -> Time {
-        let row = &self.gangs.rows[victim];
-        let Some(queue) = row.queue else { return Time(i64::MIN) };
-        let path = &self.queues.rows[queue].path;
-        let from = match self.policy.min_runtime_rule {
-            MinRuntimeRule::Queue => queue,
-            MinRuntimeRule::BelowCommonAncestor => self.queues.level(taker, queue).1,
-        };
-        let at = path.iter().position(|q| *q == from).unwrap_or(0);
-        let span = path[at.min(path.len())..]
-            .iter()
-            .find_map(|q| self.queues.rows[*q].model.as_ref()?.reclaim_min_runtime)
-            .unwrap_or(self.policy.reclaim_min_runtime);
-        self.protected_for(victim, span)
+    /// Until when a gang is safe from a queue.
+    fn protected_until(&self, action: Action, taker: QueueId, victim: GangId) -> Time {
+        match self.gangs.rows[victim].queue {
+            Some(queue) => self.protected_for(victim, self.protection(action, taker, queue)),
+            None => Time(i64::MIN),
+        }
     }
 
     fn protected_for(&self, gang: GangId, span: Span) -> Time {
@@ -154,13 +154,14 @@ impl State {
         before: &Before,
     ) -> bool {
         let moved = |p: &PodId| self.pods.row(*p).spot.st.is_active();
+        let Some(queue) = self.gangs.rows[taker].queue else { return false };
+        let until = |g: GangId| self.protected_until(action, queue, g);
         match action {
             Action::Consolidate => pods.iter().all(moved),
-            Action::Preempt => self.respects_protection(pods, |g| self.preempt_protection(g)),
+            Action::Preempt => self.respects_protection(pods, until),
             Action::Reclaim => {
-                let Some(queue) = self.gangs.rows[taker].queue else { return false };
                 (!self.policy.quotas || self.is_fair(taker, queue, need, pods, before))
-                    && self.respects_protection(pods, |g| self.reclaim_protection(queue, g))
+                    && self.respects_protection(pods, until)
             }
             Action::Allocate | Action::EvictStaleGangs => true,
         }
@@ -173,7 +174,7 @@ impl State {
         gangs
             .into_iter()
             .filter(|g| until(*g) > self.now)
-            .all(|g| self.gangs.rows[g].whole_without(&self.pods, &|p| gone.contains(&p)))
+            .all(|g| self.gangs.rows[g].whole_without(0, &self.pods, &|p| gone.contains(&p)))
     }
 
     fn is_fair(

@@ -7,17 +7,19 @@
 //! victims of every success are kept for the next, larger try. Two ways to choose among the batches so far are tried, one after the other:
 //! those of one node, then those of the nodes that need the fewest. What cannot work by arithmetic alone is never tried.
 
-use crate::classes::Classes;
+use crate::classes::{Class, Classes};
 use crate::ids::{ClassId, GangId, NodeId, PodId, QueueId};
-use crate::nodes::{CPU_DIM, GPU_DIM, MEMORY_DIM, amount_of};
+use crate::nodes::{CPU_DIM, GPU_DIM, amount_of};
 use crate::order::{Entry, Lineup};
 use crate::place::{Mode, count_soon};
 use crate::queues::{Trio, plus};
 use crate::rights::Before;
 use crate::state::{Spot, St, State};
+use dense::Id;
 use indexmap::{IndexMap, IndexSet};
 use muster_model::{Action, GPU};
 use rustc_hash::{FxBuildHasher, FxHasher};
+use smallvec::SmallVec;
 use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -71,6 +73,9 @@ struct Batch {
     before: Option<usize>,
 }
 
+/// The batches that touch a node.
+type ByNode = Map<NodeId, SmallVec<[usize; 4]>>;
+
 /// A batch and all that must go before it.
 fn with_earlier(batches: &[Batch], index: usize) -> impl Iterator<Item = usize> + '_ {
     std::iter::successors(Some(index), |i| batches[*i].before)
@@ -84,15 +89,17 @@ impl State {
         if pods.is_empty() {
             return nothing(0, 0, 0);
         }
-        for (class, _) in self.classes_of(&pods) {
-            self.classes.settle(self.classes.rows[class].rule, &self.nodes);
-        }
+        self.settle_rules(&pods);
         let need = self.demand_of(&pods);
-        let Some((line, n_candidates, for_good)) = self.victim_line(action, gang, &need, &pods) else {
-            return nothing(0, 0, 0);
-        };
-        if n_candidates == 0 || !self.could_be_just(&pods, &need, &for_good) {
+        let free = self.free();
+        let (candidates, for_good) = self.candidates(action, gang, &need, &pods);
+        let n_candidates = candidates.iter().map(|(_, entries)| entries.len() as u32).sum();
+        if n_candidates == 0 || !self.could_be_just(&pods, &need, &free, &for_good) {
             return nothing(n_candidates, 0, 0);
+        }
+        let mut line = Lineup::new(true);
+        for (queue, entries) in candidates {
+            line.add_sorted(self, queue, entries.into_iter().cloned().collect());
         }
         let before = self.queues.rows.values().map(|row| row.sums.allocated).collect();
         let failed = BTreeSet::new();
@@ -112,19 +119,19 @@ impl State {
         nothing(n_candidates, search.tried, search.spent)
     }
 
-    /// Those in line who may lose pods to the gang, how many they are, and what of theirs may be lost for good.
-    fn victim_line(
+    /// Those in line who may lose pods to the gang, by queue, and what of theirs may be lost for good.
+    fn candidates(
         &self,
         action: Action,
         gang: GangId,
         need: &Trio,
         pods: &[PodId],
-    ) -> Option<(Lineup, u32, Trio)> {
-        let taker = self.gangs.rows[gang].queue?;
+    ) -> (Vec<(QueueId, Vec<&Entry>)>, Trio) {
+        let mut candidates = Vec::new();
+        let mut for_good = [0; 3];
+        let Some(taker) = self.gangs.rows[gang].queue else { return (candidates, for_good) };
         let most = self.policy.max_consolidation_victims.filter(|_| action == Action::Consolidate);
         let useful = most.map(|most| self.useful_to_move(gang, pods, most as usize));
-        let mut line = Lineup::new(true);
-        let mut n = 0;
         // By the queue that is judged: what its gangs hold, and the most GPUs that one of them does.
         let mut losses: Map<QueueId, (Trio, i128)> = Map::default();
         for (queue, entries) in &self.standing.victims {
@@ -136,15 +143,14 @@ impl State {
             if action == Action::Reclaim && !loses && !self.policy.consolidating_reclaim {
                 continue;
             }
-            let entries: Vec<Entry> = entries
+            let protection = self.protection(action, taker, *queue);
+            let entries: Vec<&Entry> = entries
                 .iter()
                 .filter(|e| useful.as_ref().is_none_or(|set| set.contains(&e.gang)))
-                .filter(|e| self.is_candidate(action, gang, e.gang))
+                .filter(|e| self.is_candidate(action, protection, gang, e.gang))
                 // Since it took its place in line, somebody may have come to need its company.
                 .filter(|e| !self.company_made || e.left.iter().all(|p| self.is_evictable(*p)))
-                .cloned()
                 .collect();
-            n += entries.len() as u32;
             if loses {
                 let judged = self.queues.level(taker, *queue).1;
                 let (sum, most) = losses.entry(judged).or_default();
@@ -153,9 +159,8 @@ impl State {
                     *most = (*most).max(entry.amount[GPU_DIM]);
                 }
             }
-            line.add_sorted(self, *queue, entries);
+            candidates.push((*queue, entries));
         }
-        let mut for_good = [0; 3];
         for (judged, (mut sum, most)) in losses {
             if action == Action::Reclaim
                 && let Some(spare) = self.gpus_to_spare(taker, judged, need)
@@ -165,18 +170,11 @@ impl State {
             }
             for_good = plus(&for_good, &sum);
         }
-        Some((line, n, for_good))
+        (candidates, for_good)
     }
 
     /// Moving pods makes no room: what is asked for must be free, or be lost by somebody who may lose it.
-    fn could_be_just(&self, pods: &[PodId], need: &Trio, for_good: &Trio) -> bool {
-        let mut free: Trio = [0; 3];
-        for node in self.nodes.known() {
-            for dim in [CPU_DIM, MEMORY_DIM] {
-                free[dim] += i128::from(self.nodes.coming(node, dim).max(0));
-            }
-            free[GPU_DIM] += i128::from(self.nodes.gpus_left(node).max(0));
-        }
+    fn could_be_just(&self, pods: &[PodId], need: &Trio, free: &Trio, for_good: &Trio) -> bool {
         // MIG slices and claimed devices are charged as GPUs and are none.
         let plain = |p: &PodId| self.classes.rows[self.pods.row(*p).class].shape.extra_gpu_charge == 0;
         let plain = pods.iter().all(plain);
@@ -275,21 +273,25 @@ impl Search<'_> {
 
     /// With every candidate gone, would there be room? If not, no choice of victims can help. Both questions only overestimate.
     fn could_ever_fit(&mut self, pods: &[PodId]) -> bool {
-        let all: Vec<PodId> = self.line.entries().flat_map(|e| e.left.iter().copied()).collect();
-        let mut room = Room::new(self.state, pods);
-        room.free(self.state, &all);
-        if !room.has() || !room.has_domain(self.state, self.gang, pods) {
+        let all = || self.line.entries().flat_map(|e| e.left.iter().copied());
+        let mut clearing = Clearing::new(self.state, pods);
+        clearing.free(self.state, all());
+        if !clearing.has_room(self.state, self.gang) {
             return false;
         }
         // Who needs company, or an even spread, may be worse off when everybody else is gone.
         let rules = |class: ClassId| &self.state.classes.rows[class].shape.pods;
-        let alone = room.classes.iter().all(|c| !rules(c.class).need_others());
+        let alone = clearing.classes.iter().all(|(class, _)| !rules(*class).need_others());
         // Arithmetic is exact for pods of one class without a rule about places.
         let model = self.state.gangs.rows[self.gang].model.as_ref();
-        let simple = room.classes.len() == 1
-            && !room.anything
+        let simple = clearing.classes.len() == 1
+            && !clearing.anything
             && model.is_some_and(|m| m.groups.iter().all(|g| g.topology.is_none()));
-        if !alone || simple || all.len() > MOST_AT_ONCE || self.action == Action::Consolidate {
+        if !alone || simple || self.action == Action::Consolidate {
+            return true;
+        }
+        let all: Vec<PodId> = all().take(MOST_AT_ONCE + 1).collect();
+        if all.len() > MOST_AT_ONCE {
             return true;
         }
         let mark = self.state.mark();
@@ -360,28 +362,31 @@ impl Search<'_> {
             return Some(victims);
         }
         let mut line = self.line.clone();
-        let mut room = Room::new(self.state, pods);
+        let mut room = Room::new(self.state, pods, self.action);
         let kept_pods: Vec<PodId> = kept.iter().copied().collect();
         room.free(self.state, &kept_pods);
         let base = room;
         let mut all = base.clone();
         let mut batches: Vec<Batch> = Vec::new();
         let mut latest: Map<GangId, usize> = Map::default();
-        let mut by_node: Map<NodeId, Vec<usize>> = Map::default();
+        let mut by_node: ByNode = Map::default();
         while let Some(entry) = line.pop(self.state) {
             if self.is_spent() {
                 return None;
             }
             self.state.sort_gang(entry.gang);
-            let left: Set<PodId> = entry.left.iter().copied().collect();
+            let mut left: SmallVec<[PodId; 16]> = SmallVec::from_slice(&entry.left);
+            left.sort_unstable();
             let (batch, more) = self.state.gangs.rows[entry.gang]
-                .to_evict(&|p| left.contains(&p), &|p| self.state.pods.row(p).origin.node.is_some());
+                .to_evict(&|p| left.binary_search(&p).is_ok(), &|p| {
+                    self.state.pods.row(p).origin.node.is_some()
+                });
             if batch.is_empty() {
                 continue;
             }
             let is_new = !batch.iter().any(|p| kept.contains(p));
-            let gone: Set<PodId> = if is_new { batch.iter().copied().collect() } else { kept.clone() };
             if more || !is_new {
+                let gone: Set<PodId> = if is_new { batch.iter().copied().collect() } else { kept.clone() };
                 let rest: Arc<[PodId]> = entry.left.iter().copied().filter(|p| !gone.contains(p)).collect();
                 if !rest.is_empty() && rest.len() < entry.left.len() {
                     let entry = Entry::holding(self.state, entry.gang, rest);
@@ -393,7 +398,7 @@ impl Search<'_> {
             }
             all.free(self.state, &batch);
             let index = batches.len();
-            let mut nodes: Vec<NodeId> =
+            let mut nodes: SmallVec<[NodeId; 8]> =
                 batch.iter().filter_map(|p| self.state.pods.row(*p).spot.node).collect();
             nodes.sort_by_key(|n| self.state.nodes.rows[*n].rank);
             nodes.dedup();
@@ -425,7 +430,7 @@ impl Search<'_> {
         kept: &Set<PodId>,
         base: &Room,
         batches: &[Batch],
-        by_node: &Map<NodeId, Vec<usize>>,
+        by_node: &ByNode,
         nodes: &[NodeId],
     ) -> Option<Set<PodId>> {
         for node in nodes {
@@ -457,7 +462,7 @@ impl Search<'_> {
         kept: &Set<PodId>,
         base: &Room,
         batches: &[Batch],
-        by_node: &Map<NodeId, Vec<usize>>,
+        by_node: &ByNode,
     ) -> Option<Set<PodId>> {
         let mut nodes: Vec<(i128, usize, NodeId)> = by_node
             .iter()
@@ -615,19 +620,30 @@ fn fingerprint(n: usize, victims: &Set<PodId>) -> (u64, u64) {
     (hash(0x9e37_79b9_7f4a_7c15), hash(0xc2b2_ae3d_27d4_eb4f))
 }
 
-/// How many of a gang's pods there would be room for, by arithmetic alone. Never too few.
+/// How many of a gang's pods there would be room for, by arithmetic alone, as victims are added one by one. Never too few.
 #[derive(Clone)]
 struct Room {
     classes: Vec<ClassRoom>,
+    /// Victims are only moved, so they need room again.
+    victims_return: bool,
     /// What victims give back, by node.
-    freed: Map<NodeId, Vec<i64>>,
+    freed: Map<NodeId, Freed>,
     /// Shares of GPUs do not add up like amounts; then anything is possible.
     anything: bool,
+}
+
+/// What a node would get back, by dimension.
+#[derive(Clone, Default)]
+struct Freed {
+    amounts: SmallVec<[i64; 4]>,
+    /// More is being added, and the totals of classes are without this node.
+    open: bool,
 }
 
 #[derive(Clone)]
 struct ClassRoom {
     class: ClassId,
+    /// By pods of the gang, and by victims that return and take at least as much each.
     wanted: i64,
     total: i64,
 }
@@ -639,7 +655,7 @@ const MOST_AT_ONCE: usize = 4_096;
 
 impl Room {
     /// For pods whose rules are settled.
-    fn new(state: &State, pods: &[PodId]) -> Self {
+    fn new(state: &State, pods: &[PodId], action: Action) -> Self {
         let mut anything = false;
         let classes = state
             .classes_of(pods)
@@ -647,12 +663,13 @@ impl Room {
             .map(|(class, wanted)| {
                 let row = &state.classes.rows[class];
                 anything |= row.share.is_some() || row.has_claims;
-                let count = |n| count_soon(&state.classes, &state.nodes, class, n, wanted);
+                let count = |n| count_soon(&state.classes, &state.nodes, class, n, MOST);
                 let total = state.classes.allowed(row.rule).map_or(0, |set| set.iter().map(count).sum());
                 ClassRoom { class, wanted, total }
             })
             .collect();
-        Self { classes, freed: Map::default(), anything }
+        let victims_return = action == Action::Consolidate;
+        Self { classes, victims_return, freed: Map::default(), anything }
     }
 
     /// These pods would leave.
@@ -660,29 +677,47 @@ impl Room {
         if self.anything {
             return;
         }
-        let mut touched: Set<NodeId> = Set::default();
+        // Pods of one gang are often together, so the node before is often the node.
+        let mut touched: SmallVec<[usize; 8]> = SmallVec::new();
+        let mut last: Option<(NodeId, usize)> = None;
         for pod in pods {
             let row = state.pods.row(*pod);
             let Some(node) = row.spot.node else { continue };
             let class = &state.classes.rows[row.class];
             self.anything |= class.share.is_some() || class.has_claims;
-            if touched.insert(node) {
+            let at = match last.filter(|(n, _)| *n == node) {
+                Some((_, at)) => at,
+                None => {
+                    let entry = self.freed.entry(node);
+                    let at = entry.index();
+                    entry.or_default();
+                    at
+                }
+            };
+            last = Some((node, at));
+            let freed = &mut self.freed[at];
+            if !std::mem::replace(&mut freed.open, true) {
+                touched.push(at);
                 for c in &mut self.classes {
-                    c.total -= with_freed(state, c, node, self.freed.get(&node).map_or(&[][..], |f| f));
+                    c.total -= with_freed(state, c, node, &freed.amounts);
                 }
             }
-            let freed = self.freed.entry(node).or_default();
+            for c in self.classes.iter_mut().filter(|_| self.victims_return) {
+                c.wanted += i64::from(takes_as_much(class, &state.classes.rows[c.class]));
+            }
             for (dim, amount) in &class.need {
                 let dim = *dim as usize;
-                if freed.len() <= dim {
-                    freed.resize(dim + 1, 0);
+                if freed.amounts.len() <= dim {
+                    freed.amounts.resize(dim + 1, 0);
                 }
-                freed[dim] = freed[dim].saturating_add(*amount);
+                freed.amounts[dim] = freed.amounts[dim].saturating_add(*amount);
             }
         }
-        for node in touched {
+        for at in touched {
+            let Some((node, freed)) = self.freed.get_index_mut(at) else { continue };
+            freed.open = false;
             for c in &mut self.classes {
-                c.total += with_freed(state, c, node, &self.freed[&node]);
+                c.total += with_freed(state, c, *node, &freed.amounts);
             }
         }
     }
@@ -690,32 +725,122 @@ impl Room {
     fn has(&self) -> bool {
         self.anything || self.classes.iter().all(|c| c.total >= c.wanted)
     }
-
-    /// Whether a domain of the level that the whole gang must share has room.
-    fn has_domain(&self, state: &State, gang: GangId, pods: &[PodId]) -> bool {
-        let row = &state.gangs.rows[gang];
-        let rule = row.model.as_ref().and_then(|m| m.groups.first()?.topology.as_ref());
-        let ([c], Some(rule)) = (&self.classes[..], rule) else { return true };
-        let Some(required) = rule.required.as_ref().filter(|_| !self.anything) else { return true };
-        let Some(allowed) = state.classes.allowed(state.classes.rows[c.class].rule) else { return false };
-        let mut sums: Map<u32, i64> = Map::default();
-        for node in allowed.iter() {
-            let Some(domain) = state.topologies.domain(&rule.topology, required, node) else { continue };
-            let n = with_freed(state, c, node, self.freed.get(&node).map_or(&[][..], |f| f));
-            *sums.entry(domain).or_default() += n;
-        }
-        sums.values().any(|n| *n >= pods.len() as i64)
-    }
 }
 
-/// How many pods of a class a node could take, at most as many as are wanted.
+/// How many pods of a class a node could take.
 fn with_freed(state: &State, c: &ClassRoom, node: NodeId, freed: &[i64]) -> i64 {
     let row = &state.classes.rows[c.class];
     if !state.classes.allowed(row.rule).is_some_and(|set| set.contains(node)) {
         return 0;
     }
-    row.need.iter().fold(c.wanted.min(MOST), |n, (dim, amount)| {
+    row.need.iter().fold(MOST, |n, (dim, amount)| {
         let free = state.nodes.coming(node, *dim as usize) + freed.get(*dim as usize).copied().unwrap_or(0);
         n.min(free.max(0) / amount)
     })
+}
+
+/// Whether a pod of one class, wherever it is, takes a place where one of the other could be.
+fn takes_as_much(class: &Class, other: &Class) -> bool {
+    let enough = |(dim, amount): &(u32, i64)| amount_of(&class.need, *dim as usize) >= Some(*amount);
+    class.rule == other.rule && other.need.iter().all(enough)
+}
+
+/// What every node could hold of a gang if many others left at once, by arithmetic alone. Never too little.
+pub struct Clearing {
+    /// What is to be placed: classes, and how many pods of each.
+    classes: Vec<(ClassId, i64)>,
+    /// The dimensions that matter, and what is free of them on each node in turn.
+    dims: SmallVec<[u32; 4]>,
+    free: Vec<i64>,
+    /// Shares of GPUs do not add up like amounts; then anything is possible.
+    anything: bool,
+}
+
+impl Clearing {
+    /// For pods whose rules are settled.
+    pub fn new(state: &State, pods: &[PodId]) -> Self {
+        let classes = state.classes_of(pods);
+        let rows = || classes.iter().map(|(class, _)| &state.classes.rows[*class]);
+        let mut dims: SmallVec<[u32; 4]> = rows().flat_map(|c| c.need.iter().map(|(dim, _)| *dim)).collect();
+        dims.sort_unstable();
+        dims.dedup();
+        let anything = rows().any(|c| c.share.is_some() || c.has_claims);
+        let mut free = Vec::with_capacity(state.nodes.rows.len() * dims.len());
+        for node in state.nodes.rows.ids() {
+            for dim in &dims {
+                free.push(state.nodes.coming(node, *dim as usize));
+            }
+        }
+        Self { classes, dims, free, anything }
+    }
+
+    /// These pods would leave.
+    pub fn free(&mut self, state: &State, pods: impl Iterator<Item = PodId>) {
+        // Neighbours in the list are often alike.
+        let mut last: Option<ClassId> = None;
+        let mut gives: SmallVec<[i64; 4]> = SmallVec::new();
+        for pod in pods {
+            let row = state.pods.row(pod);
+            let Some(node) = row.spot.node else { continue };
+            if last != Some(row.class) {
+                last = Some(row.class);
+                let class = &state.classes.rows[row.class];
+                self.anything |= class.share.is_some() || class.has_claims;
+                gives.clear();
+                gives.extend(self.dims.iter().map(|d| amount_of(&class.need, *d as usize).unwrap_or(0)));
+            }
+            let n = self.dims.len();
+            for (free, given) in self.free[node.index() * n..][..n].iter_mut().zip(&gives) {
+                *free = free.saturating_add(*given);
+            }
+        }
+    }
+
+    /// Whether all of the gang's pods would have room, and where all of it must share a domain, in one domain.
+    pub fn has_room(&self, state: &State, gang: GangId) -> bool {
+        if self.anything {
+            return true;
+        }
+        let enough = |(class, wanted): &(ClassId, i64)| {
+            let mut left = *wanted;
+            self.counts(state, *class).any(|(_, n)| {
+                left -= n.min(*wanted);
+                left <= 0
+            })
+        };
+        self.classes.iter().all(enough) && self.has_domain(state, gang)
+    }
+
+    /// How many pods of a class the nodes could take, those that could take any.
+    fn counts(&self, state: &State, class: ClassId) -> impl Iterator<Item = (NodeId, i64)> {
+        let row = &state.classes.rows[class];
+        let needs: SmallVec<[(usize, i64); 4]> = row
+            .need
+            .iter()
+            .filter_map(|(dim, amount)| Some((self.dims.iter().position(|d| d == dim)?, *amount)))
+            .collect();
+        let allowed = state.classes.allowed(row.rule).into_iter().flat_map(|set| set.iter());
+        allowed
+            .map(move |node| {
+                let free = &self.free[node.index() * self.dims.len()..];
+                (node, needs.iter().fold(MOST, |n, (at, amount)| n.min(free[*at].max(0) / amount)))
+            })
+            .filter(|(_, n)| *n > 0)
+    }
+
+    fn has_domain(&self, state: &State, gang: GangId) -> bool {
+        let model = state.gangs.rows[gang].model.as_ref();
+        let rule = model.and_then(|m| m.groups.first()?.topology.as_ref());
+        let ([(class, wanted)], Some(rule)) = (&self.classes[..], rule) else { return true };
+        let Some(required) = &rule.required else { return true };
+        let Some(domain_of) = state.topologies.domains(&rule.topology, required) else { return false };
+        let mut sums: Map<u32, i64> = Map::default();
+        self.counts(state, *class).any(|(node, n)| {
+            domain_of(node).is_some_and(|domain| {
+                let sum = sums.entry(domain).or_default();
+                *sum += n.min(*wanted);
+                *sum >= *wanted
+            })
+        })
+    }
 }

@@ -12,7 +12,7 @@ use crate::company::{Company, GuestId};
 use crate::devices::DeviceTable;
 use crate::gangs::Gangs;
 use crate::ids::{ClassId, GangId, NodeId, PodId};
-use crate::nodes::{FreeIndex, Nodes};
+use crate::nodes::{CPU_DIM, FreeIndex, GPU_DIM, MEMORY_DIM, Nodes};
 use crate::numa::{Take, Zones};
 use crate::order::Standing;
 use crate::queues::{Queues, Trio};
@@ -181,15 +181,16 @@ pub struct State {
     pub total: Trio,
     /// Pods that were promised a place.
     pub promised: indexmap::IndexSet<PodId, FxBuildHasher>,
-    /// Who waits and who could lose pods, in order, while an action that takes from others runs.
+    /// Who waits and who could lose pods, in order.
     pub standing: Standing,
-    pub lined_up: bool,
     /// A pod that needs company was placed in this cycle: nobody whom it may have joined is sent away again.
     pub company_made: bool,
     /// Gangs for which others were evicted or moved in this cycle, and by which action.
     pub favoured: BTreeMap<GangId, muster_model::Action>,
     /// Changes with every decision; what failed before fails again while it stands still.
     pub epoch: u64,
+    /// What was free at an epoch.
+    free: Option<(u64, Trio)>,
 }
 
 impl State {
@@ -218,10 +219,10 @@ impl State {
             total: [0; 3],
             promised: indexmap::IndexSet::default(),
             standing: Standing::default(),
-            lined_up: false,
             company_made: false,
             favoured: BTreeMap::new(),
             epoch: 0,
+            free: None,
         }
     }
 
@@ -317,6 +318,13 @@ impl State {
             }
         }
         classes
+    }
+
+    /// Makes sure that it is known which nodes these pods are allowed on.
+    pub fn settle_rules(&mut self, pods: &[PodId]) {
+        for (class, _) in self.classes_of(pods) {
+            self.classes.settle(self.classes.rows[class].rule, &self.nodes);
+        }
     }
 
     /// Adds (or takes back) the effects of a pod's present spot.
@@ -545,6 +553,7 @@ impl State {
         self.pods.ids.insert(model.key.clone(), id);
         if let Some(gang) = gang {
             self.join(id, gang);
+            self.standing.gang_changed(gang);
         }
         if let Some(node) = node {
             self.nodes.rows[node].pods.push(id);
@@ -597,6 +606,7 @@ impl State {
         self.affect(id, -1);
         let Some(row) = self.pods.rows[id].take() else { return };
         if let Some(gang) = row.gang {
+            self.standing.gang_changed(gang);
             let gang = &mut self.gangs.rows[gang];
             match gang.groups.get_mut(row.leaf as usize) {
                 Some(group) => {
@@ -615,6 +625,7 @@ impl State {
     /// Replaces what a gang is, keeping its pods.
     pub fn put_gang(&mut self, key: &Key, model: Option<Arc<muster_model::Gang>>) {
         let id = self.gangs.intern(key);
+        self.standing.gang_changed(id);
         let row = &self.gangs.rows[id];
         let pods: Vec<PodId> = row.pods().chain(row.strays.iter().copied()).collect();
         for pod in &pods {
@@ -639,7 +650,11 @@ impl State {
             self.affect(*pod, -1);
         }
         let (old, new) = (self.nodes.rows[id].model.clone(), model.clone());
+        let memory = self.nodes.gpu_memory(id);
         self.nodes.set_model(id, model);
+        if memory != self.nodes.gpu_memory(id) {
+            self.standing.dissolve();
+        }
         self.classes.node_changed(id, new.as_deref());
         match &new {
             Some(node) => {
@@ -690,6 +705,9 @@ impl State {
             row.origin = spot;
             row.committed = false;
             row.decided = None;
+            if let Some(gang) = row.gang {
+                self.standing.gang_changed(gang);
+            }
             if old != new {
                 if let Some(node) = old {
                     self.nodes.rows[node].pods.retain(|p| *p != id);
@@ -701,8 +719,19 @@ impl State {
         }
     }
 
-    /// GPUs idle or coming in the cluster, parts of shared ones included, in thousandths.
-    pub fn gpus_left(&self) -> i64 {
-        self.nodes.known().map(|n| self.nodes.gpus_left(n).max(0)).sum()
+    /// What is idle or coming in the cluster, parts of shared GPUs included. Outside of trials: it is counted once for every decision.
+    pub fn free(&mut self) -> Trio {
+        if let Some((_, free)) = self.free.filter(|(epoch, _)| *epoch == self.epoch) {
+            return free;
+        }
+        let mut free: Trio = [0; 3];
+        for node in self.nodes.known() {
+            for dim in [CPU_DIM, MEMORY_DIM] {
+                free[dim] += i128::from(self.nodes.coming(node, dim).max(0));
+            }
+            free[GPU_DIM] += i128::from(self.nodes.gpus_left(node).max(0));
+        }
+        self.free = Some((self.epoch, free));
+        free
     }
 }

@@ -144,11 +144,11 @@ impl Topologies {
         }
     }
 
-    /// The number of a node's domain at a level.
-    pub fn domain(&self, topology: &str, level: &str, node: NodeId) -> Option<u32> {
+    /// What says the number of a node's domain at a level.
+    pub fn domains(&self, topology: &str, level: &str) -> Option<impl Fn(NodeId) -> Option<u32>> {
         let tree = self.trees.get(topology)?;
         let level = tree.levels.iter().position(|l| &**l == level)? + 1;
-        tree.domain_at(node, level).map(|d| d.index() as u32)
+        Some(move |node| tree.domain_at(node, level).map(|d| d.index() as u32))
     }
 
     /// The areas in which the rule allows the load, the best first: finer levels before coarser ones, then the tightest. `active` are the nodes of

@@ -12,6 +12,8 @@ pub struct Decisions {
     pub refusals: Vec<Refusal>,
     /// Gangs that fell below their minimum and have no start of staleness on record yet.
     pub newly_stale: Vec<Key>,
+    /// Gangs that have a start of staleness on record and have their minimum again.
+    pub recovered: Vec<Key>,
 }
 
 /// A pod gets a node now.

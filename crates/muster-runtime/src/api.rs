@@ -207,6 +207,36 @@ impl Api {
         self.send("create", Method::POST, path, "application/json", Some(body)).await
     }
 
+    /// Posts a body that is already text: for requests so many that a tree of values would show.
+    pub async fn post_text(&self, path: &str, body: String) -> Result<(), ApiError> {
+        let _: serde::de::IgnoredAny =
+            self.send_bytes("create", Method::POST, path, "application/json", body.into_bytes()).await?;
+        Ok(())
+    }
+
+    /// Deletes at once, but only this very version of the object: whoever wrote to it since keeps it. Out: `false` if
+    /// nothing was there.
+    pub async fn delete_version(
+        &self,
+        path: &str,
+        uid: &str,
+        resource_version: &str,
+    ) -> Result<bool, ApiError> {
+        let body = json!({
+            "kind": "DeleteOptions",
+            "apiVersion": "v1",
+            "gracePeriodSeconds": 0,
+            "preconditions": {"uid": uid, "resourceVersion": resource_version},
+        });
+        let answer: Result<serde::de::IgnoredAny, ApiError> =
+            self.send("delete", Method::DELETE, path, "application/json", Some(&body)).await;
+        match answer {
+            Ok(_) => Ok(true),
+            Err(error) if error.not_found() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     pub async fn patch<T: Object>(
         &self,
         key: &Key,
@@ -303,6 +333,17 @@ impl Api {
         body: Option<&Value>,
     ) -> Result<T, ApiError> {
         let bytes = body.map(|b| b.to_string().into_bytes()).unwrap_or_default();
+        self.send_bytes(verb, method, path, content_type, bytes).await
+    }
+
+    async fn send_bytes<T: DeserializeOwned>(
+        &self,
+        verb: &'static str,
+        method: Method,
+        path: &str,
+        content_type: &str,
+        bytes: Vec<u8>,
+    ) -> Result<T, ApiError> {
         let request = Request::builder()
             .method(method)
             .uri(path)

@@ -16,6 +16,7 @@ crate::kinds! {
     PodGroup = "scheduling.run.ai" "v2alpha2" "PodGroup" "podgroups";
     Queue = "scheduling.run.ai" "v2" "Queue" "queues";
     BindRequest = "scheduling.run.ai" "v1alpha2" "BindRequest" "bindrequests";
+    PriorityClass = "scheduling.k8s.io" "v1" "PriorityClass" "priorityclasses";
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -33,6 +34,11 @@ pub struct PodSpec {
     pub node_name: String,
     pub priority_class_name: String,
     pub restart_policy: String,
+    /// The gang of the pod in Kubernetes' own API: since 1.36, and as 1.35 spelled it.
+    pub scheduling_group: Option<Value>,
+    pub workload_ref: Option<Value>,
+    /// Of the whole pod.
+    pub resources: Resources,
     #[serde(deserialize_with = "tight")]
     pub containers: Vec<Container>,
     #[serde(deserialize_with = "tight")]
@@ -127,4 +133,12 @@ pub struct BindRequest {
     pub metadata: Meta,
     pub spec: BTreeMap<String, Value>,
     pub status: BTreeMap<String, Value>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PriorityClass {
+    pub metadata: Meta,
+    pub value: i64,
+    pub global_default: bool,
 }

@@ -2,7 +2,8 @@
 //!
 //! In: a `kube::Client`. Out: requests to an API server ([`Api`]), collections that are watched ([`Store`], [`Stores`],
 //! and [`follow`](mod@follow) for those who keep their own books), queues of keys to look at ([`queue`]), events for people
-//! ([`events`]), leases, and one [`Clock`].
+//! ([`events`]), leases ([`lease`]), and one [`Clock`]; and what a process needs around them: a way to connect ([`connect`](mod@connect)),
+//! probes ([`health`]), [`metrics`] and [`logs`].
 //!
 //! *Invariant:* no policy: nothing here knows what a gang or a queue of pods is. *Invariant:* all time is tokio's, so a
 //! paused runtime makes it virtual. *Invariant:* every request ends; what retries says so.
@@ -10,9 +11,14 @@
 pub mod api;
 pub mod clock;
 pub mod common;
+pub mod connect;
 pub mod events;
 pub mod follow;
+pub mod health;
 pub mod json;
+pub mod lease;
+pub mod logs;
+pub mod metrics;
 pub mod object;
 pub mod queue;
 pub mod store;
@@ -22,8 +28,11 @@ mod stores;
 
 pub use api::{Api, ApiError};
 pub use clock::Clock;
-pub use context::Context;
+pub use connect::{Connect, connect};
+pub use context::{Context, RESYNC};
 pub use events::Events;
+pub use health::Health;
+pub use metrics::Metrics;
 pub use object::{Key, Object};
 pub use store::Store;
 pub use stores::Stores;

@@ -50,7 +50,7 @@ mod select;
 mod text;
 
 pub use settings::Settings;
-pub use translator::Translator;
+pub use translator::{Kind, Translator};
 
 use muster_model::{Change, Cluster, Diagnostic};
 use serde_json::Value;

@@ -2,7 +2,9 @@
 
 use crate::read::{At, Object};
 use crate::text::{self, Rounding};
-use muster_model::{Amounts, Name, Numa, NumaPolicy, NumaScope, Zone, ZoneUse};
+use muster_model::{Amounts, GPU, Name, Numa, NumaPolicy, NumaScope, Resource, Zone, ZoneUse};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
 /// The zones of a node.
 #[derive(Clone, Debug, PartialEq)]
@@ -11,6 +13,10 @@ pub(crate) struct Zones(Numa);
 impl Zones {
     pub(crate) fn numa(&self) -> Numa {
         self.0.clone()
+    }
+
+    pub(crate) fn name(&self, index: u32) -> Option<Name> {
+        self.0.zones.get(index as usize).map(|zone| zone.name.clone())
     }
 
     fn index(&self, name: &str) -> Option<u32> {
@@ -90,6 +96,20 @@ fn add(amounts: &mut Amounts, name: &str, at: Option<At<'_>>) {
 
 /// A record of zones by name: `[{zone, amount}]`.
 pub(crate) type ZoneRecord = Vec<(Name, Amounts)>;
+
+/// What a pod takes from zones, as [`record`] reads it.
+pub(crate) fn record_json(uses: &[ZoneUse], zones: &Zones) -> Value {
+    let amount = |(resource, n): (&Resource, i64)| match resource {
+        Resource::Gpu => ("nvidia.com/gpu".to_owned(), (n / GPU).to_string()),
+        Resource::Cpu => (resource.to_string(), format!("{n}m")),
+        _ => (resource.to_string(), n.to_string()),
+    };
+    let shown = uses.iter().filter_map(|used| {
+        let amounts: BTreeMap<String, String> = used.amounts.iter().map(amount).collect();
+        Some(json!({"zone": &*zones.name(used.zone)?, "amount": amounts}))
+    });
+    Value::Array(shown.collect())
+}
 
 pub(crate) fn record(list: At<'_>) -> ZoneRecord {
     list.list()

@@ -16,6 +16,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 const GROUP: &str = "pod-group-name";
+const SKIP_GROUPER: &str = "kai.scheduler/skip-podgrouper";
 const SUBGROUP: &str = "kai.scheduler/subgroup-name";
 const TASK_PRIORITY: &str = "kai.scheduler/task-priority";
 const GPU_GROUP: &str = "runai-gpu-group";
@@ -32,6 +33,8 @@ pub(crate) struct PodFacts {
     pub(crate) created: Time,
     /// Of a scheduler that this is for.
     pub(crate) ours: bool,
+    /// It names no group, and its scheduler's pods are given one before they are looked at.
+    pub(crate) awaits_group: bool,
     /// The PodGroup that it names.
     pub(crate) group: Option<Key>,
     pub(crate) subgroup: Option<Name>,
@@ -165,12 +168,17 @@ pub(crate) fn pod(object: &Object<'_>, settings: &Settings, shared: &mut Shared)
     let scheduler = spec.get("schedulerName").str().unwrap_or("default-scheduler");
     let ours = settings.scheduler_names.iter().any(|name| &**name == scheduler);
     let group = object.annotation(GROUP).map(|name| Key::new(key.namespace.clone(), name));
-    let alone = (ours && group.is_none())
+    let awaits_group = ours
+        && group.is_none()
+        && settings.grouped.iter().any(|name| &**name == scheduler)
+        && object.annotation(SKIP_GROUPER) != Some("true");
+    let alone = (ours && group.is_none() && !awaits_group)
         .then(|| Box::new(gang_of_one(object, key.clone(), uid.clone(), created, settings)));
     let task_priority = metadata.get("labels").get(TASK_PRIORITY);
     let phase = status.get("phase");
     PodFacts {
         ours,
+        awaits_group,
         group,
         subgroup: object.label(SUBGROUP).filter(|name| !name.is_empty()).map(Name::from),
         alone,

@@ -5,7 +5,7 @@
 
 use crate::read::{At, Object, quote};
 use crate::text::{MOST, thousandths};
-use muster_model::{Bound, Queue, Resource, Share};
+use muster_model::{Bound, Name, Queue, Resource, Share, Time};
 use std::collections::BTreeMap;
 
 /// Quotas are only compared and summed in wide integers, and people write large ones for "plenty".
@@ -13,6 +13,23 @@ const LARGEST: i64 = 1 << 62;
 const NANO: i128 = 1_000_000_000;
 /// What KAI uses for a queue that names no priority.
 const DEFAULT_PRIORITY: i32 = 100;
+
+/// A queue that bounds nothing and deserves everything.
+pub(crate) fn unlimited(name: &Name) -> Queue {
+    let share = Share { quota: Bound::Unlimited, weight: 1000, ..Share::default() };
+    Queue {
+        name: name.clone(),
+        uid: name.clone(),
+        display: None,
+        parent: None,
+        priority: DEFAULT_PRIORITY,
+        created: Time::default(),
+        shares: [Resource::Gpu, Resource::Cpu, Resource::Memory].map(|resource| (resource, share)).into(),
+        preempt_min_runtime: None,
+        reclaim_min_runtime: None,
+        usage: BTreeMap::new(),
+    }
+}
 
 pub(crate) fn queue(object: &Object<'_>) -> Queue {
     let spec = object.get("spec");

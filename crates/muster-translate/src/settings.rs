@@ -8,6 +8,8 @@ pub struct Settings {
     pub now: Time,
     /// Pods of these schedulers are placed; the others only take room.
     pub scheduler_names: Vec<Name>,
+    /// Those among them whose pods a pod grouper puts into groups: a pod of theirs without a group waits for one.
+    pub grouped: Vec<Name>,
     /// Which nodes, queues and gangs are looked after; without a value, those without the label.
     pub pool: Pool,
     /// The label of pools, unless `pool` names another.
@@ -15,6 +17,8 @@ pub struct Settings {
     pub queue_label: Name,
     /// The queue of pods that name none.
     pub default_queue: Name,
+    /// That queue is there without bounds even if nobody made it.
+    pub implicit_default_queue: bool,
     /// Of gangs that name no priority class or a missing one, where no class is the global default.
     pub default_priority: i32,
     /// From this priority on, work cannot be preempted unless it says otherwise.
@@ -29,10 +33,12 @@ impl Default for Settings {
         Self {
             now: Time::default(),
             scheduler_names: vec!["kai-scheduler".into()],
+            grouped: Vec::new(),
             pool: Pool::default(),
             node_pool_label: "kai.scheduler/node-pool".into(),
             queue_label: "kai.scheduler/queue".into(),
             default_queue: "default-queue".into(),
+            implicit_default_queue: false,
             default_priority: 50,
             non_preemptible_from: 100,
             stuck_after: Span::seconds(120),

@@ -15,10 +15,10 @@ use crate::read::{Object, title};
 use crate::volume::{self, Storage};
 use crate::{Settings, links, queue};
 use muster_model::{
-    Allocation, Change, Claim, ClaimUse, Device, DeviceName, Diagnostic, Gang, Key, Labels, Links, Name,
-    Node, Pod, Queue, Shape, Time, Topology,
+    Allocation, Change, Claim, ClaimUse, Device, DeviceName, Diagnostic, Expr, Gang, Key, Labels, Links,
+    Name, Node, NodeTerm, Op, Placement, Pod, Queue, Shape, Time, Topology, ZoneUse,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -50,6 +50,10 @@ pub struct Translator {
     device_classes: BTreeMap<Name, device::ClassFacts>,
     claims: BTreeMap<Key, device::ClaimFacts>,
 
+    // What was decided and is not yet to be seen in the objects.
+    assumed: BTreeMap<Key, Assumed>,
+    nominated: BTreeMap<Key, Name>,
+
     // Which pods look at which kind of other objects.
     using: BTreeMap<Need, BTreeSet<Key>>,
     users: BTreeMap<Ref, BTreeSet<Key>>,
@@ -58,6 +62,8 @@ pub struct Translator {
     stale: Stale,
     // What was handed out.
     made: Made,
+    /// The last changes gave nobody room, and asked for none.
+    quiet: bool,
 }
 
 /// An object that a pod names.
@@ -118,6 +124,19 @@ struct Made {
     claims: BTreeMap<Key, Arc<Claim>>,
 }
 
+/// What is taken for granted about a pod, for the pod of this uid only.
+#[derive(Debug)]
+struct Assumed {
+    uid: Name,
+    fate: Fate,
+}
+
+#[derive(Debug)]
+enum Fate {
+    Placed(BindRequest),
+    Leaves,
+}
+
 /// BindRequests by their own names, and by their pods'.
 #[derive(Debug, Default)]
 struct BindRequests {
@@ -161,7 +180,11 @@ struct BindRequest {
 
 impl Translator {
     pub fn new(settings: Settings) -> Self {
-        Self { settings, ..Self::default() }
+        let mut translator = Self { settings, ..Self::default() };
+        if translator.settings.implicit_default_queue {
+            translator.stale.queues.insert(translator.settings.default_queue.clone());
+        }
+        translator
     }
 
     pub fn settings(&self) -> &Settings {
@@ -174,6 +197,125 @@ impl Translator {
             self.settings.now = now;
             self.stale.needs.insert(Need::Clock);
         }
+    }
+
+    /// Takes for granted that a pod is about to be where a decision puts it, until its object says that it is somewhere, or
+    /// it is [forgotten](Self::forget).
+    pub fn assume_placed(&mut self, pod: &Key, placement: &Placement) {
+        let Some(facts) = self.pods.get(pod) else { return };
+        let mut claims: BTreeMap<Name, Allocation> = BTreeMap::new();
+        for (claim, request, device) in &placement.devices {
+            let named = facts.refs.iter().flat_map(|refs| &refs.claims).find(
+                |(_, wanted)| matches!(wanted, ClaimRef::Named { claim: name, .. } if *name == claim.name),
+            );
+            if let Some((name, _)) = named {
+                let allocation = claims.entry(name.clone()).or_insert_with(|| Allocation {
+                    devices: Vec::new(),
+                    nodes: vec![on_node(&placement.node)],
+                });
+                allocation.devices.push((request.clone(), device.clone()));
+            }
+        }
+        let zones = self.zones.get(&placement.node);
+        let request = BindRequest {
+            node: placement.node.clone(),
+            claims,
+            gpu_groups: placement.gpu_groups.clone(),
+            zones: zones.map(|zones| {
+                let named = |used: &ZoneUse| Some((zones.name(used.zone)?, used.amounts.clone()));
+                placement.zones.iter().filter_map(named).collect()
+            }),
+        };
+        self.assume(pod, Fate::Placed(request));
+    }
+
+    /// Takes for granted that a pod is about to go, until its object says so, or it is [forgotten](Self::forget).
+    pub fn assume_leaving(&mut self, pod: &Key) {
+        self.assume(pod, Fate::Leaves);
+    }
+
+    fn assume(&mut self, pod: &Key, fate: Fate) {
+        if let Some(facts) = self.pods.get(pod) {
+            self.assumed.insert(pod.clone(), Assumed { uid: facts.uid.clone(), fate });
+            self.stale.pods.insert(pod.clone());
+        }
+    }
+
+    /// Takes nothing for granted about a pod any more.
+    pub fn forget(&mut self, pod: &Key) {
+        if self.assumed.remove(pod).is_some() {
+            self.stale.pods.insert(pod.clone());
+        }
+    }
+
+    /// A pod as it was last handed out.
+    pub fn made_pod(&self, key: &Key) -> Option<&Arc<Pod>> {
+        self.made.pods.get(key)
+    }
+
+    /// A gang as it was last handed out.
+    pub fn made_gang(&self, key: &Key) -> Option<&Arc<Gang>> {
+        self.made.gangs.get(key)
+    }
+
+    /// The pods of a gang as they were last handed out.
+    pub fn made_pods_of(&self, gang: &Key) -> impl Iterator<Item = &Arc<Pod>> {
+        let named = self.users.get(&Ref::PodGroup(gang.clone())).into_iter().flatten().cloned();
+        let lone = (!self.pod_groups.contains_key(gang)).then(|| beside(gang));
+        named.chain(lone).filter_map(|key| self.made.pods.get(&key))
+    }
+
+    /// Everything that was handed out, as one value.
+    pub fn made_cluster(&self) -> muster_model::Cluster {
+        muster_model::Cluster {
+            now: self.settings.now,
+            nodes: self.made.nodes.values().cloned().collect(),
+            pods: self.made.pods.values().cloned().collect(),
+            gangs: self.made.gangs.values().cloned().collect(),
+            queues: self.made.queues.values().cloned().collect(),
+            topologies: self.made.topologies.values().cloned().collect(),
+            devices: self.made.devices.values().cloned().collect(),
+            claims: self.made.claims.values().cloned().collect(),
+        }
+    }
+
+    /// The nodes that pods were promised; earlier promises no longer count.
+    pub fn nominate(&mut self, promises: impl IntoIterator<Item = (Key, Name)>) {
+        let promises: BTreeMap<Key, Name> = promises.into_iter().collect();
+        if promises == self.nominated {
+            return;
+        }
+        self.stale.pods.extend(self.nominated.keys().chain(promises.keys()).cloned());
+        self.nominated = promises;
+    }
+
+    /// What a placement says about a pod's claims and zones, in the form of a BindRequest's `resourceClaimAllocations` and
+    /// `predictedNUMAZones`.
+    pub fn placement_fields(&self, pod: &Key, placement: &Placement) -> (Vec<(Name, Value)>, Option<Value>) {
+        let mut claims: BTreeMap<Name, Vec<Value>> = BTreeMap::new();
+        let refs = self.pods.get(pod).and_then(|facts| facts.refs.as_ref());
+        for (claim, request, device) in &placement.devices {
+            let name = refs.iter().flat_map(|refs| &refs.claims).find_map(|(name, wanted)| match wanted {
+                ClaimRef::Named { claim: wanted, .. } if *wanted == claim.name => Some(name.clone()),
+                _ => None,
+            });
+            if let Some(name) = name {
+                claims.entry(name).or_default().push(json!({
+                    "request": &**request,
+                    "driver": &*device.driver,
+                    "pool": &*device.pool,
+                    "device": &*device.device,
+                }));
+            }
+        }
+        let allocations = claims.into_iter().map(|(name, results)| {
+            let node = json!({"key": "metadata.name", "operator": "In", "values": [&*placement.node]});
+            let selector = json!({"nodeSelectorTerms": [{"matchFields": [node]}]});
+            (name, json!({"devices": {"results": results}, "nodeSelector": selector}))
+        });
+        let zones = self.zones.get(&placement.node).filter(|_| !placement.zones.is_empty());
+        let zones = zones.map(|zones| numa::record_json(&placement.zones, zones));
+        (allocations.collect(), zones)
     }
 
     /// Takes an object in place of the one with its name, if there is one. Lists are taken item by item, unknown kinds not at all.
@@ -201,7 +343,22 @@ impl Translator {
             return;
         }
         let (group, version) = text("apiVersion").split_once('/').unwrap_or(("", text("apiVersion")));
-        let Some(kind) = Kind::of(group, version, kind) else { return };
+        if let Some(kind) = Kind::of(group, version, kind) {
+            self.take_as(kind, value, present);
+        }
+    }
+
+    /// Takes an object that is known to be of a kind, whether or not it says so.
+    pub fn put_as(&mut self, kind: Kind, value: &Value) {
+        self.take_as(kind, value, true);
+    }
+
+    /// Forgets an object by its name.
+    pub fn delete_as(&mut self, kind: Kind, namespace: &str, name: &str) {
+        self.take_as(kind, &json!({"metadata": {"namespace": namespace, "name": name}}), false);
+    }
+
+    fn take_as(&mut self, kind: Kind, value: &Value, present: bool) {
         let object = Object::new(kind.name(), value);
         if object.name().is_empty() {
             self.diagnostics.push(Diagnostic {
@@ -239,6 +396,10 @@ impl Translator {
             Kind::Pod => {
                 let facts = pod::pod(object, &self.settings, &mut self.shared);
                 self.drop_pod(&facts.key);
+                // What was taken for granted has come to be, or concerns another pod.
+                if self.assumed.get(&facts.key).is_some_and(|assumed| assumed.is_settled_by(&facts)) {
+                    self.assumed.remove(&facts.key);
+                }
                 self.keep_pod(facts);
             }
             Kind::PodGroup => {
@@ -344,7 +505,10 @@ impl Translator {
                 self.queues.remove(name);
                 self.stale.queues.insert(name.into());
             }
-            Kind::Pod => self.drop_pod(&object.key()),
+            Kind::Pod => {
+                self.drop_pod(&object.key());
+                self.assumed.remove(&object.key());
+            }
             Kind::PodGroup => {
                 let key = object.key();
                 self.pod_groups.remove(&key);
@@ -519,7 +683,9 @@ impl Translator {
         let mut stale = std::mem::take(&mut self.stale);
         self.spread(&mut stale);
         for name in stale.queues {
+            let implicit = self.settings.implicit_default_queue && name == self.settings.default_queue;
             let queue = self.queues.get(&name).cloned();
+            let queue = queue.or_else(|| implicit.then(|| Arc::new(queue::unlimited(&name))));
             update(&mut self.made.queues, name, queue, Change::PutQueue, Change::DropQueue, &mut changes);
         }
         for name in stale.topologies {
@@ -556,15 +722,30 @@ impl Translator {
             update(&mut self.made.gangs, key, gang, Change::PutGang, Change::DropGang, &mut changes);
         }
         let mut shared = std::mem::take(&mut self.shared);
+        let mut n_quiet = 0;
         for key in stale.pods {
             let (pod, found) = self
                 .pod(&key, &mut shared)
                 .map_or((None, Vec::new()), |(pod, found)| (Some(Arc::new(pod)), found));
             self.diagnostics.extend(found);
+            if self.made.pods.get(&key).zip(pod.as_ref()).is_some_and(|(old, new)| is_only_further(old, new))
+            {
+                n_quiet += changes_by(&mut changes, |changes| {
+                    update(&mut self.made.pods, key, pod, Change::PutPod, Change::DropPod, changes)
+                });
+                continue;
+            }
             update(&mut self.made.pods, key, pod, Change::PutPod, Change::DropPod, &mut changes);
         }
+        self.quiet = n_quiet == changes.len();
         self.shared = shared;
         (changes, std::mem::take(&mut self.diagnostics))
+    }
+
+    /// Whether the changes that were last drained cannot lead to a new decision: pods have only come further on their way (from bound to
+    /// running, say), or nothing changed at all.
+    pub fn is_quiet(&self) -> bool {
+        self.quiet
     }
 
     fn claim(&mut self, key: &Key) -> Option<Claim> {
@@ -604,7 +785,12 @@ impl Translator {
 
     /// The bind request that speaks for a pod. One for a node that is not there binds nothing.
     fn bind_request(&self, pod: &Key) -> Option<&BindRequest> {
-        self.bind_requests.of_pod(pod).find(|request| self.nodes.contains_key(&request.node))
+        let assumed = self.assumed.get(pod).and_then(|assumed| match &assumed.fate {
+            Fate::Placed(request) => Some(request),
+            Fate::Leaves => None,
+        });
+        let mut requests = assumed.into_iter().chain(self.bind_requests.of_pod(pod));
+        requests.find(|request| self.nodes.contains_key(&request.node))
     }
 
     fn node(&self, name: &Name, gpu_nodes: &BTreeSet<Name>) -> Option<Node> {
@@ -637,7 +823,7 @@ impl Translator {
 
     /// A pod without a group is a gang by its own name, unless a group has that name.
     fn gang_key(&self, pod: &PodFacts) -> Option<Key> {
-        if !pod.ours {
+        if !pod.ours || pod.awaits_group {
             return None;
         }
         match &pod.group {
@@ -651,7 +837,11 @@ impl Translator {
         let facts = self.pods.get(key)?;
         let mut found = Found { pod: key, diagnostics: Vec::new() };
         let request = self.bind_request(key);
-        let state = facts.state(request.is_some(), &self.settings);
+        let mut state = facts.state(request.is_some(), &self.settings);
+        if state.stays() && self.assumed.get(key).is_some_and(|assumed| matches!(assumed.fate, Fate::Leaves))
+        {
+            state = muster_model::PodState::Releasing;
+        }
         let node = facts.node.as_ref().or_else(|| request.map(|request| &request.node));
 
         let gang = self.gang_key(facts);
@@ -705,7 +895,7 @@ impl Translator {
             gpu_groups,
             gpus: Vec::new(),
             zones,
-            nominated: facts.nominated.clone(),
+            nominated: self.nominated.get(key).or(facts.nominated.as_ref()).cloned(),
         };
         Some((pod, found.diagnostics))
     }
@@ -810,6 +1000,40 @@ impl Translator {
             namespaces.dedup();
         }
     }
+}
+
+impl Assumed {
+    fn is_settled_by(&self, pod: &PodFacts) -> bool {
+        let come_true = match self.fate {
+            Fate::Placed(_) => pod.node.is_some(),
+            Fate::Leaves => pod.deleted.is_some(),
+        };
+        come_true || pod.is_over() || self.uid != pod.uid
+    }
+}
+
+fn on_node(name: &Name) -> NodeTerm {
+    let is = Expr { key: "metadata.name".into(), op: Op::In(vec![name.clone()]) };
+    NodeTerm { labels: Vec::new(), names: vec![is] }
+}
+
+/// The pod holds what it held, where it held it, and is only further in its life.
+fn is_only_further(old: &Pod, new: &Pod) -> bool {
+    old.state.stays()
+        && new.state.stays()
+        && old.node == new.node
+        && old.gang == new.gang
+        && old.group == new.group
+        && old.gpu_groups == new.gpu_groups
+        && Arc::ptr_eq(&old.shape, &new.shape)
+        && old.labels == new.labels
+        && old.zones == new.zones
+}
+
+fn changes_by(changes: &mut Vec<Change>, by: impl FnOnce(&mut Vec<Change>)) -> usize {
+    let before = changes.len();
+    by(changes);
+    changes.len() - before
 }
 
 /// Replaces what was made under a name, and says so if it is different.
@@ -919,8 +1143,8 @@ fn bind_request(object: &Object<'_>) -> Option<BindRequest> {
 }
 
 /// The kinds that scheduling looks at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
     Node,
     Pod,
     PodGroup,
@@ -967,7 +1191,50 @@ impl Kind {
         })
     }
 
-    fn name(self) -> &'static str {
+    pub const ALL: [Self; 17] = [
+        Self::Namespace,
+        Self::PriorityClass,
+        Self::Queue,
+        Self::Topology,
+        Self::Node,
+        Self::NodeResourceTopology,
+        Self::CsiNode,
+        Self::StorageClass,
+        Self::PersistentVolume,
+        Self::PersistentVolumeClaim,
+        Self::ConfigMap,
+        Self::DeviceClass,
+        Self::ResourceSlice,
+        Self::ResourceClaim,
+        Self::PodGroup,
+        Self::BindRequest,
+        Self::Pod,
+    ];
+
+    /// Where objects of this kind are in the API: the group and version to ask for, and the plural.
+    pub fn resource(self) -> (&'static str, &'static str, &'static str) {
+        match self {
+            Self::Node => ("", "v1", "nodes"),
+            Self::Pod => ("", "v1", "pods"),
+            Self::Namespace => ("", "v1", "namespaces"),
+            Self::ConfigMap => ("", "v1", "configmaps"),
+            Self::PersistentVolumeClaim => ("", "v1", "persistentvolumeclaims"),
+            Self::PersistentVolume => ("", "v1", "persistentvolumes"),
+            Self::StorageClass => ("storage.k8s.io", "v1", "storageclasses"),
+            Self::CsiNode => ("storage.k8s.io", "v1", "csinodes"),
+            Self::PriorityClass => ("scheduling.k8s.io", "v1", "priorityclasses"),
+            Self::Queue => ("scheduling.run.ai", "v2", "queues"),
+            Self::PodGroup => ("scheduling.run.ai", "v2alpha2", "podgroups"),
+            Self::BindRequest => ("scheduling.run.ai", "v1alpha2", "bindrequests"),
+            Self::Topology => ("kai.scheduler", "v1alpha1", "topologies"),
+            Self::NodeResourceTopology => ("topology.node.k8s.io", "v1alpha2", "noderesourcetopologies"),
+            Self::ResourceSlice => ("resource.k8s.io", "v1", "resourceslices"),
+            Self::DeviceClass => ("resource.k8s.io", "v1", "deviceclasses"),
+            Self::ResourceClaim => ("resource.k8s.io", "v1", "resourceclaims"),
+        }
+    }
+
+    pub fn name(self) -> &'static str {
         match self {
             Self::Node => "Node",
             Self::Pod => "Pod",

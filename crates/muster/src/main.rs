@@ -6,6 +6,7 @@ mod crds;
 mod explain;
 mod instance;
 mod run;
+mod services;
 mod simulate;
 mod test;
 mod up;

@@ -1,56 +1,186 @@
-//! `muster run`: Muster's services against the cluster of the kubeconfig. Today there is one, the conversion of Kueue's two
-//! versions; the others join it as they are built.
+//! `muster run`: Muster's services against the cluster of the kubeconfig, or of the pod it runs in.
 //!
-//! In: a cluster. Out: an HTTPS webhook, and Kueue's CRDs in the cluster pointed at it, until Ctrl-C.
+//! In: a cluster, and which services. Out: they run until Ctrl-C or SIGTERM, and let go of their leases when they end.
 
 use crate::Exit;
+use crate::services::{self, Component, Wanted};
 use crate::up::{interrupted, runtime};
 use anyhow::Context;
-use clap::ValueEnum;
 use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use muster_api::{System, crds_with_conversion};
 use muster_apiserver::http::{answer_json, listen};
+use muster_runtime::connect::{Connect, connect};
+use muster_scheduler::BindMode;
 use serde_json::{Value, json};
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use tokio_util::sync::CancellationToken;
 
 #[derive(clap::Args)]
 #[command(
-    after_help = "Example:\n  muster crds --group kueue | kubectl apply --server-side -f -\n  muster run --components conversion      until Ctrl-C: Kueue's v1beta1 and v1beta2 are converted without loss\n\nThe webhook listens on 127.0.0.1, so it serves API servers on this machine. The form for running inside a cluster comes\nwith the other services."
+    after_help = "Examples:\n  muster run                                    everything but the operator\n  muster run --scheduler-name kai-scheduler     as a drop-in for KAI's scheduler\n  muster run --components scheduler,binder      only these; the rest runs elsewhere\n  muster run --components conversion            Kueue's v1beta1 and v1beta2 are converted without loss\n\nCRDs first: muster crds | kubectl apply --server-side -f -"
 )]
 pub struct Args {
     /// What to run
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "conversion")]
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Component::DEFAULT, env = "MUSTER_COMPONENTS")]
     components: Vec<Component>,
-    /// Port of the webhook on 127.0.0.1; 0 takes any free one
+    /// The kubeconfig [default: $KUBECONFIG, ~/.kube/config, or the pod's service account]
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// The context of the kubeconfig
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+    /// Pods that name one of these schedulers are placed
+    #[arg(long, value_delimiter = ',', value_name = "N,N", default_values_t = ["muster-scheduler".to_owned(), "kai-scheduler".to_owned()])]
+    scheduler_name: Vec<String>,
+    /// The label that divides nodes into pools
+    #[arg(long, default_value = "kai.scheduler/node-pool", value_name = "KEY")]
+    node_pool_label_key: String,
+    /// Only the pool with this value; without it, nodes that lack the label
+    #[arg(long, value_name = "VALUE")]
+    partition_label_value: Option<String>,
+    /// The label that names a workload's queue
+    #[arg(long, default_value = "kai.scheduler/queue", value_name = "KEY")]
+    queue_label_key: String,
+    /// The queue of workloads that name none
+    #[arg(long, default_value = "default-queue", value_name = "NAME")]
+    default_queue: String,
+    /// KAI's scheduler configuration (actions, tiers), or a SchedulingShard
+    #[arg(long, value_name = "FILE")]
+    scheduler_conf: Option<PathBuf>,
+    /// Who posts bindings: the scheduler itself, or a binder that follows bind requests
+    #[arg(long, value_enum, default_value_t = Bind::Inline)]
+    bind: Bind,
+    /// The namespace of leases and of Muster's own objects
+    #[arg(long, default_value = "muster-system", env = "POD_NAMESPACE")]
+    namespace: String,
+    /// Take scheduler names from whoever answers to them; it gets them back when this ends
+    #[arg(long)]
+    take_over: bool,
+    /// Where pods live that hold shared GPUs
+    #[arg(long, default_value = "kai-resource-reservation", value_name = "NAME")]
+    reservation_namespace: String,
+    /// The service account of such pods
+    #[arg(long, value_name = "NAME")]
+    reservation_service_account: Option<String>,
+    /// The image of such pods
+    #[arg(long, value_name = "IMAGE")]
+    reservation_image: Option<String>,
+    /// Where pods live that ask autoscalers for GPUs
+    #[arg(long, default_value = "kai-scale-adjust", value_name = "NAME")]
+    scale_namespace: String,
+    /// The image of such pods
+    #[arg(long, value_name = "IMAGE")]
+    scale_image: Option<String>,
+    /// Where webhooks listen [default: any port of 127.0.0.1; 0.0.0.0:9443 in a cluster]
+    #[arg(long, value_name = "ADDRESS")]
+    webhook_address: Option<SocketAddr>,
+    /// Where metrics are served
+    #[arg(long, value_name = "ADDRESS")]
+    metrics_address: Option<SocketAddr>,
+    /// Where /healthz and /readyz are served
+    #[arg(long, value_name = "ADDRESS")]
+    health_address: Option<SocketAddr>,
+    /// Write logs as JSON
+    #[arg(long)]
+    pub log_json: bool,
+    /// Port of the conversion webhook on 127.0.0.1; 0 takes any free one
     #[arg(long, default_value_t = 0)]
     port: u16,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Component {
-    /// The conversion webhook of Kueue's two versions
-    Conversion,
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Bind {
+    Inline,
+    Service,
 }
 
 pub fn run(args: Args) -> anyhow::Result<Exit> {
     runtime()?.block_on(async {
-        let Args { components, port } = args;
+        let connection = Connect {
+            kubeconfig: args.kubeconfig.clone(),
+            context: args.context.clone(),
+            ..Connect::default()
+        };
+        let client = connect(connection).await?;
         let cancel = CancellationToken::new();
-        for component in components {
-            match component {
-                Component::Conversion => start_conversion(port, &cancel).await?,
-            }
+        let mut wanted = wanted(&args)?;
+        if wanted.components.remove(&Component::Conversion) {
+            start_conversion(client.clone(), args.port, &cancel).await?;
         }
-        interrupted().await;
+        if wanted.components.is_empty() {
+            interrupted().await;
+            cancel.cancel();
+            return Ok(Exit::Done);
+        }
+        let names: Vec<String> = wanted.components.iter().map(|c| services::name(*c)).collect();
+        eprintln!("running      {}", names.join(", "));
+        eprintln!("schedulers   {}", wanted.scheduler_names.join(", "));
+        let services = services::run(client, muster_runtime::Clock::system(), wanted, cancel.clone());
+        tokio::pin!(services);
+        tokio::select! {
+            ended = &mut services => {
+                ended?;
+                anyhow::bail!("the services ended by themselves");
+            }
+            () = interrupted() => {}
+        }
         cancel.cancel();
+        services.await?;
         Ok(Exit::Done)
     })
 }
 
+fn wanted(args: &Args) -> anyhow::Result<Wanted> {
+    let scheduler_config = match &args.scheduler_conf {
+        Some(file) => {
+            let said = || format!("scheduler configuration {}", file.display());
+            let text = std::fs::read_to_string(file).with_context(said)?;
+            Some(serde_saphyr::from_str::<Value>(&text).with_context(said)?)
+        }
+        None => None,
+    };
+    let in_cluster = std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() && args.kubeconfig.is_none();
+    let mut admission = if in_cluster {
+        muster_webhook::Options::in_cluster(&args.namespace)
+    } else {
+        muster_webhook::Options::local(0, true)
+    };
+    if let Some(address) = args.webhook_address {
+        admission.listen = address;
+    }
+    admission.settings.scheduler_names = args.scheduler_name.clone();
+    Ok(Wanted {
+        components: args.components.iter().copied().collect(),
+        scheduler_names: args.scheduler_name.clone(),
+        // Kubernetes' own scheduler knows no groups, so whoever stands in for it makes none.
+        grouped: args.scheduler_name.iter().filter(|name| *name != "default-scheduler").cloned().collect(),
+        queue_label: args.queue_label_key.clone(),
+        node_pool_label: args.node_pool_label_key.clone(),
+        pool: args.partition_label_value.clone().filter(|value| !value.is_empty()),
+        default_queue: args.default_queue.clone(),
+        scheduler_config,
+        bind: match args.bind {
+            Bind::Inline => BindMode::Inline,
+            Bind::Service => BindMode::Service,
+        },
+        namespace: args.namespace.clone(),
+        take_over: args.take_over,
+        admission: Some(admission),
+        reservation_namespace: args.reservation_namespace.clone(),
+        reservation_service_account: args.reservation_service_account.clone(),
+        reservation_image: args.reservation_image.clone(),
+        scale_namespace: args.scale_namespace.clone(),
+        scale_image: args.scale_image.clone(),
+        metrics_address: args.metrics_address,
+        health_address: args.health_address,
+        ..Wanted::default()
+    })
+}
+
 /// Serves the webhook and points the cluster's Kueue CRDs at it.
-async fn start_conversion(port: u16, cancel: &CancellationToken) -> anyhow::Result<()> {
-    let client = kube::Client::try_default().await.context("no cluster\nhint: set KUBECONFIG")?;
+async fn start_conversion(client: kube::Client, port: u16, cancel: &CancellationToken) -> anyhow::Result<()> {
     let listener = listen(port).await?;
     let url = format!("{}/convert", listener.endpoint.url());
     let config = json!({"url": url, "caBundle": listener.endpoint.ca_base64()});

@@ -5,6 +5,7 @@
 
 use crate::Exit;
 use crate::instance::{DEFAULT_PORT, Instance, default_kubeconfig};
+use crate::services::{self, Component};
 use anyhow::{Context, bail};
 use clap::ValueEnum;
 use muster_apiserver::http::{ListenError, listen};
@@ -44,6 +45,9 @@ pub struct Args {
     /// Which Kubernetes to resemble; 1.35 serves scheduling.k8s.io/v1alpha1, 1.36 serves v1alpha2
     #[arg(long, value_enum, default_value_t = Version::V1_36, env = "MUSTER_KUBE_VERSION")]
     kube_version: Version,
+    /// Only the cluster: start none of Muster's services, so that others can
+    #[arg(long)]
+    no_services: bool,
     /// What to print once the cluster is ready
     #[arg(short, long, value_enum, default_value_t = Format::Text)]
     output: Format,
@@ -96,7 +100,7 @@ async fn run(args: Args) -> anyhow::Result<Exit> {
     };
     let endpoint = listener.endpoint.clone();
     let port = endpoint.address.port();
-    let kubeconfig = match args.kubeconfig {
+    let kubeconfig = match &args.kubeconfig {
         Some(path) => std::path::absolute(path)?,
         None => default_kubeconfig(port)?,
     };
@@ -135,6 +139,7 @@ async fn run(args: Args) -> anyhow::Result<Exit> {
             fleet,
             default_shape: Shape::with_gpus(args.gpus),
             root_certificate: endpoint.ca_pem.clone(),
+            components: muster_sim::Component::without_scheduler(),
             kubelet_version: match kube_version {
                 KubeVersion::V1_35 => "v1.35.0".into(),
                 KubeVersion::V1_36 => "v1.36.3".into(),
@@ -145,8 +150,12 @@ async fn run(args: Args) -> anyhow::Result<Exit> {
         cancel.clone(),
     );
     let simulation = tokio::spawn(simulation);
+    let services = start_services(&client, &args, &cancel);
     let ready = async {
         wait_for_nodes(&client, n_nodes, talk).await?;
+        if !args.no_services && !args.no_crds {
+            services::create_defaults(client.clone()).await?;
+        }
         match args.output {
             Format::Text => {
                 eprintln!("nodes        {n_nodes} ready after {:.1} s", begun.elapsed().as_secs_f64());
@@ -174,6 +183,11 @@ async fn run(args: Args) -> anyhow::Result<Exit> {
             Ok::<(), anyhow::Error>(())
         } => ended,
         () = interrupted() => Ok(()),
+        ended = services => match ended {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(error.context("Muster's services ended")),
+            Err(error) => Err(anyhow::Error::new(error).context("Muster's services broke down")),
+        },
         ended = simulation => match ended {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => Err(anyhow::Error::new(error).context("the simulated cluster ended")),
@@ -186,6 +200,28 @@ async fn run(args: Args) -> anyhow::Result<Exit> {
         eprintln!("stopped");
     }
     outcome.map(|()| Exit::Done)
+}
+
+/// Muster's services in this process. They also answer to Kubernetes' own scheduler name, so that every pod runs.
+fn start_services(
+    client: &kube::Client,
+    args: &Args,
+    cancel: &CancellationToken,
+) -> tokio::task::JoinHandle<anyhow::Result<()>> {
+    let (client, cancel) = (client.clone(), cancel.clone());
+    if args.no_services {
+        return tokio::spawn(async move {
+            cancel.cancelled().await;
+            Ok(())
+        });
+    }
+    let mut wanted = services::Wanted::default();
+    wanted.scheduler_names.push("default-scheduler".into());
+    wanted.admission = Some(muster_webhook::Options::local(0, false));
+    if args.no_crds {
+        wanted.components = [Component::Scheduler].into();
+    }
+    tokio::spawn(services::run(client, muster_runtime::Clock::system(), wanted, cancel))
 }
 
 fn port_flag(port: u16) -> String {

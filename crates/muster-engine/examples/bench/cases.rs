@@ -99,6 +99,9 @@ pub fn all() -> Vec<Case> {
         case("refuse-rack", "5,000 full nodes: nodes can be emptied, but not enough in any rack", |e| {
             refuse(e, Refuse::NoRack)
         }),
+        case("wait", "1,000 gangs that were refused go on waiting on 5,000 full nodes", |e| {
+            wait(e, e.size(5000), e.size(1000))
+        }),
         case("reclaim", "2,000 GPUs for one gang of 250 whole nodes, from 1,000 gangs over quota", |e| {
             let victims = Jobs { gangs: e.size(1000), pods: 4, gpus: 1 };
             let takers = Jobs { gangs: 1, pods: e.size(250), gpus: 8 };
@@ -368,6 +371,48 @@ fn refuse_with(
     outcome.figure("explain", explain);
     let all = outcome.figure("all", apply + cycle + explain);
     (all.target, all.theirs) = (target, theirs);
+    outcome
+}
+
+/// Gangs of a hundred sizes wait, and nobody may lose anything to them: what each further cycle costs.
+fn wait(effort: Effort, nodes: u32, gangs: u32) -> Outcome {
+    let mut outcome = Outcome::default();
+    let (mut cluster, _) = refusing(nodes, Refuse::NobodyHasTooMuch);
+    for i in 0..gangs {
+        let gpus = [1, 2, 4, 8][i as usize % 4];
+        for change in bench::arrival(&format!("late-{i:06}"), "taker", 1 + i % 25, gpus, false) {
+            match change {
+                Change::PutGang(gang) => cluster.gangs.push(gang),
+                Change::PutPod(pod) => cluster.pods.push(pod),
+                _ => {}
+            }
+        }
+    }
+    let seen = cluster.pods[0].clone();
+    let (mut engine, _) = Engine::build(cluster.clone(), Policy::default());
+    let (first, cost) = measured(|| engine.cycle(Time(NOW)));
+    outcome.peak_kib = peak_kib();
+    check(&mut outcome, &cluster, &Policy::default(), &first);
+    outcome.expect("gangs refused", first.refusals.len(), gangs as usize);
+    outcome.figure("the first cycle", cost);
+    let mut again = |label: &'static str, change: Option<Change>, target: Duration| {
+        let mut costs = Vec::new();
+        for i in 0..effort.repetitions(10) {
+            let now = Time(NOW + 1 + i as i64);
+            let (decisions, cost) = measured(|| {
+                engine.apply(change.clone());
+                engine.cycle(now)
+            });
+            costs.push(cost);
+            if decisions != first {
+                outcome.wrong.push(format!("{label}: decided differently"));
+            }
+        }
+        outcome.figure(label, percentile(&costs, 50)).target = Some(target);
+    };
+    again("nothing changed", None, ms(1));
+    again("one pod changed", Some(Change::PutPod(seen)), ms(10));
+    outcome.wrong.dedup();
     outcome
 }
 

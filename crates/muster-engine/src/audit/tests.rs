@@ -1089,6 +1089,13 @@ fn stale_gangs() {
         at(3, |_| ()).evict("f-0", Action::EvictStaleGangs, None, false),
         &["1 pods of stale gang d/f are not evicted"],
     );
+    // Who is in none of its groups is no part of it.
+    let stray = |state| {
+        let named = |pod: &mut Pod| pod.group = Some("other".into());
+        at(3, |_| ()).pod_with("f-2", state, Some("a"), gpus(1), named)
+    };
+    clean(evict(stray(PodState::Running)));
+    clean(evict(stray(PodState::Succeeded)));
     let by = at(3, |_| ()).gang("g", 1, |_| ()).waits("g-0", gpus(1)).bind("g-0", "a");
     let by = by.evict("f-0", Action::EvictStaleGangs, Some("g"), false);
     check(

@@ -78,9 +78,9 @@ fn right(world: &World<'_>, victim: usize, pod: usize, evict: &Evict, findings: 
 
 /// A gang that is evicted for its own sake has been below its minimum for too long, and goes as a whole.
 fn stale(world: &World<'_>, gang: usize, findings: &mut Vec<Finding>) {
-    let (members, gang_idx, gang) = (&world.members[gang], gang, world.gang(gang));
+    let (gang_idx, gang) = (gang, world.gang(gang));
     let key = || gang.key.clone();
-    if members.iter().any(|pod| world.pod(*pod).state == PodState::Succeeded) {
+    if grouped(world, gang_idx).any(|pod| world.pod(pod).state == PodState::Succeeded) {
         findings.push(Finding::HasSucceeded { gang: key() });
     }
     // Pods that are leaving still count. Every leaf is asked, even one that its parent could do without.
@@ -100,15 +100,20 @@ fn stale(world: &World<'_>, gang: usize, findings: &mut Vec<Finding>) {
     if until.is_none_or(|until| now < until) {
         findings.push(Finding::InGrace { gang: key(), until });
     }
-    let stays = |pod: &&usize| match world.fate[**pod] {
-        Fate::Rest => world.pod(**pod).state.stays(),
+    let stays = |pod: &usize| match world.fate[*pod] {
+        Fate::Rest => world.pod(*pod).state.stays(),
         Fate::Bound(_) | Fate::Moved(..) => true,
         Fate::Absent | Fate::Promised(_) | Fate::Lost(_) => false,
     };
-    let left = members.iter().filter(stays).count();
+    let left = grouped(world, gang_idx).filter(stays).count();
     if left > 0 {
         findings.push(Finding::StaleLeft { gang: key(), left: u32::try_from(left).unwrap_or(u32::MAX) });
     }
+}
+
+/// Pods of the gang that are in one of its groups. Those that name a group that it does not have count for nobody, and nobody evicts them.
+fn grouped<'w>(world: &'w World<'_>, gang: usize) -> impl Iterator<Item = usize> + 'w {
+    world.members[gang].iter().copied().filter(|pod| world.leaf_of[*pod].is_some())
 }
 
 /// Evictions leave a group its minimum, or nothing. One that did not have its minimum had nothing to lose.
@@ -117,7 +122,7 @@ fn left_over(world: &World<'_>, gang: usize, findings: &mut Vec<Finding>) {
     let had = |pod: usize| world.pod(pod).state.stays() || matches!(world.fate[pod], Fate::Bound(_));
     // A gang that nobody stays of lives on promises alone, those that it was given before included.
     let stays = |pod: usize| had(pod) && matches!(world.fate[pod], Fate::Rest | Fate::Bound(_));
-    let on_promises = !world.members[gang].iter().any(|pod| stays(*pod));
+    let on_promises = !grouped(world, gang).any(stays);
     let keeps = |pod: usize| match world.fate[pod] {
         Fate::Lost(_) => false,
         Fate::Promised(_) => on_promises,

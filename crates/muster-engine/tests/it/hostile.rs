@@ -1,6 +1,7 @@
 //! Absurd input: every object says whatever its types can say. There is an answer all the same: no panic, no hang, and whoever is well formed is
 //! not held up by those who are not.
 
+use crate::small::{NOON, amounts, asking, gang, leaf, node, one_gpu, pod, queue};
 use muster_engine::Engine;
 use muster_engine::audit::audit;
 use muster_generate::{Rng, Sizes, apply, cluster, consequences};
@@ -14,92 +15,6 @@ use muster_model::{
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-const NOON: Time = Time(1_767_268_800_000);
-
-fn amounts(cpu: i64, memory: i64, gpus: i64, pods: i64) -> Amounts {
-    [(Resource::Cpu, cpu), (Resource::Memory, memory), (Resource::Gpu, gpus), (Resource::Pods, pods)]
-        .into_iter()
-        .collect()
-}
-
-fn node(name: &str, allocatable: Amounts) -> Node {
-    Node {
-        name: name.into(),
-        labels: [("host".into(), name.into())].into(),
-        taints: Vec::new(),
-        conditions: Conditions::default(),
-        allocatable,
-        gpus: Gpus { memory: Some(80_000), ..Gpus::default() },
-        numa: None,
-        attach_limits: BTreeMap::new(),
-    }
-}
-
-fn queue(name: &str, parent: Option<&str>) -> Queue {
-    Queue {
-        name: name.into(),
-        uid: name.into(),
-        display: None,
-        parent: parent.map(Into::into),
-        priority: 0,
-        created: NOON,
-        shares: BTreeMap::new(),
-        preempt_min_runtime: None,
-        reclaim_min_runtime: None,
-        usage: BTreeMap::new(),
-    }
-}
-
-fn leaf(min: u32) -> Group {
-    Group { name: "leaf".into(), parent: None, min: Min::Pods(min), topology: None }
-}
-
-fn gang(name: &str, groups: Vec<Group>) -> Gang {
-    Gang {
-        key: Key::new("default", name),
-        uid: name.into(),
-        queue: "team".into(),
-        priority: 50,
-        preemptibility: Preemptibility::Preemptible,
-        created: NOON,
-        groups,
-        last_start: None,
-        last_eviction: None,
-        stale_since: None,
-        preemption_delay: Span::ZERO,
-        staleness_grace: None,
-        declared_end: None,
-    }
-}
-
-fn pod(name: &str, gang: &str, shape: Shape) -> Pod {
-    Pod {
-        key: Key::new("default", name),
-        uid: name.into(),
-        gang: Some(Key::new("default", gang)),
-        group: None,
-        created: NOON,
-        state: PodState::Pending,
-        node: None,
-        shape: Arc::new(shape),
-        labels: Arc::default(),
-        rank: 0,
-        task_priority: None,
-        gpu_groups: Vec::new(),
-        gpus: Vec::new(),
-        zones: Vec::new(),
-        nominated: None,
-    }
-}
-
-fn asking(requests: Amounts) -> Shape {
-    Shape { requests, ..Shape::default() }
-}
-
-fn one_gpu() -> Shape {
-    asking(amounts(100, 1 << 20, GPU, 1))
-}
 
 /// Room for a few, someone who runs, and a gang that asks for nothing special and has its node for itself.
 fn plain() -> Cluster {

@@ -3,6 +3,8 @@
 //! `cfg(test)` on each module tells clippy that its helper functions may unwrap, too.
 
 #[cfg(test)]
+mod again;
+#[cfg(test)]
 mod hostile;
 #[cfg(test)]
 mod lives;
@@ -10,6 +12,8 @@ mod lives;
 mod oracle;
 #[cfg(test)]
 mod shares;
+#[cfg(test)]
+mod small;
 #[cfg(test)]
 mod still;
 #[cfg(test)]

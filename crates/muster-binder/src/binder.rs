@@ -1,0 +1,551 @@
+//! The binder as a scheduler calls it.
+//!
+//! In: assignments, one by one or a gang at a time. Out: for each, whether it is bound. Must stay true: everything that
+//! must be prepared for any pod of a gang is prepared before the first of them is bound; what was prepared for a pod that
+//! is not bound is undone; whatever takes steps is on record as a BindRequest before its first step.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use muster_runtime::api::{Delete, Patch};
+use muster_runtime::common::BindRequest;
+use muster_runtime::{Api, Key};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::assignment::{Assignment, INLINE, Received};
+use crate::binding;
+use crate::error::{BindError, Bound};
+use crate::options::Options;
+use crate::reservations;
+use crate::service::plan::given_up;
+use crate::service::round::Round;
+use crate::steps::{self, Pod, Step, Work};
+
+/// Binds pods. Clones are cheap and are the same binder: they take turns at the same shared GPU.
+#[derive(Clone)]
+pub struct Binder {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    api: Api,
+    options: Options,
+    locks: Locks,
+    /// Pods that a scheduler in this process is binding: the service leaves their BindRequests alone.
+    held: Mutex<HashSet<Key>>,
+    /// Nodes with shared GPUs, as far as their keeper in this process knows.
+    shared: RwLock<HashMap<String, usize>>,
+}
+
+impl Binder {
+    pub fn new(api: Api, options: Options) -> Self {
+        Binder {
+            inner: Arc::new(Inner {
+                api,
+                options,
+                locks: Locks::default(),
+                held: Mutex::default(),
+                shared: RwLock::default(),
+            }),
+        }
+    }
+
+    pub fn options(&self) -> &Options {
+        &self.inner.options
+    }
+
+    pub(crate) fn api(&self) -> &Api {
+        &self.inner.api
+    }
+
+    pub(crate) fn locks(&self) -> &Locks {
+        &self.inner.locks
+    }
+
+    /// Binds one pod: the steps that it needs, then the Binding. While the API has a bad moment it is tried again, for
+    /// [`Options::patience`].
+    pub async fn bind(&self, assignment: &Assignment) -> Result<Bound, BindError> {
+        if !assignment.needs_steps() {
+            let until = Instant::now() + self.inner.options.patience;
+            return self.post(assignment, until, &CancellationToken::new()).await;
+        }
+        let mut results = self.bind_gang(std::slice::from_ref(assignment), 1, 1).await;
+        results.pop().unwrap_or(Err(BindError::Gone))
+    }
+
+    /// Binds one pod that needs no steps with one request, once. A pod that turns out to be on that node already counts
+    /// as bound.
+    pub async fn bind_plain(&self, assignment: &Assignment) -> Result<Bound, BindError> {
+        self.settle(assignment).await?;
+        binding::post(&self.inner.api, assignment).await
+    }
+
+    /// Binds a gang: first all steps of all its pods, then all its Bindings, at most `in_flight` requests at a time.
+    ///
+    /// `needed`: with so many of the pods the gang counts as whole; the length of `gang` if it must be all of them. When
+    /// so many can no longer be bound, the rest is not tried and what was prepared for it is undone.
+    ///
+    /// Out: a result per assignment, in their order. A Binding cannot be taken back: if some results are `Ok` and too few
+    /// of them, it is for the caller to decide what becomes of these pods.
+    pub async fn bind_gang(
+        &self,
+        gang: &[Assignment],
+        needed: usize,
+        in_flight: usize,
+    ) -> Vec<Result<Bound, BindError>> {
+        let with_steps = gang.iter().filter(|assignment| assignment.needs_steps());
+        let _held: Vec<Hold> = with_steps.map(|assignment| self.hold(assignment.pod.clone())).collect();
+        self.carry_out(gang, needed, in_flight, Way::Inline).await
+    }
+
+    /// One attempt of the service.
+    pub(crate) async fn attempt(
+        &self,
+        gang: &[Assignment],
+        needed: usize,
+        in_flight: usize,
+    ) -> Vec<Result<Bound, BindError>> {
+        self.carry_out(gang, needed, in_flight, Way::Service).await
+    }
+
+    async fn carry_out(
+        &self,
+        gang: &[Assignment],
+        needed: usize,
+        in_flight: usize,
+        way: Way,
+    ) -> Vec<Result<Bound, BindError>> {
+        let until = match way {
+            Way::Inline => Instant::now() + self.inner.options.patience,
+            Way::Service => Instant::now(),
+        };
+        let mut progress = Progress::new(gang, needed);
+        let with_steps: Vec<usize> = (0..gang.len()).filter(|i| gang[*i].needs_steps()).collect();
+
+        let mut prepared: Vec<Option<Box<Prepared>>> = gang.iter().map(|_| None).collect();
+        let stop = progress.stop.clone();
+        let attempts = with_steps.iter().map(|i| {
+            let (assignment, stop) = (&gang[*i], &stop);
+            async move {
+                if way == Way::Inline
+                    && let Err(error) = self.record(assignment, until, stop).await
+                {
+                    return (*i, Err(error));
+                }
+                (*i, self.prepare(assignment, until, stop).await)
+            }
+        });
+        each(in_flight, attempts, |(i, result)| match result {
+            Ok(Ready::Bound) => progress.enter(i, Ok(Bound { already: true })),
+            Ok(Ready::Prepared(what)) => prepared[i] = Some(what),
+            Err(error) => progress.enter(i, Err(error)),
+        })
+        .await;
+
+        let open = (0..gang.len()).filter(|i| progress.results[*i].is_none()).collect::<Vec<usize>>();
+        let posts = open.iter().map(|i| {
+            let (assignment, stop) = (&gang[*i], &stop);
+            async move {
+                // Not begun when it became pointless: left for the roll-back.
+                if stop.is_cancelled() {
+                    return (*i, None);
+                }
+                (*i, Some(self.post(assignment, until, stop).await))
+            }
+        });
+        each(in_flight, posts, |(i, result)| {
+            if let Some(result) = result {
+                progress.enter(i, result);
+            }
+        })
+        .await;
+
+        let results = progress.finish();
+        if !with_steps.is_empty() {
+            let never = CancellationToken::new();
+            let ends = with_steps.iter().map(|i| {
+                let (assignment, result, prepared) = (&gang[*i], &results[*i], &prepared[*i]);
+                let never = &never;
+                async move {
+                    if let (Err(error), Some(prepared)) = (result, prepared) {
+                        self.undo(assignment, prepared, error, never).await;
+                    }
+                    if way == Way::Inline {
+                        self.close_record(assignment, result).await;
+                    }
+                }
+            });
+            each(in_flight, ends, |()| {}).await;
+        }
+        results
+    }
+
+    /// Hands the assignment to the service: writes its BindRequest. One that is already there and says the same is left
+    /// alone; one that says something else, or has failed for good, is replaced.
+    pub async fn submit(&self, assignment: &Assignment) -> Result<(), BindError> {
+        self.write_request(assignment, assignment.to_bind_request()).await
+    }
+
+    /// Hands a whole gang to the service, which carries it out as [`Binder::bind_gang`] does. Out: a result per
+    /// assignment. If some could not be written, the service gives the others back after a moment.
+    pub async fn submit_gang(
+        &self,
+        gang: &[Assignment],
+        needed: usize,
+        in_flight: usize,
+    ) -> Vec<Result<(), BindError>> {
+        let round = Round::new(gang, needed);
+        let mut results: Vec<Result<(), BindError>> = gang.iter().map(|_| Ok(())).collect();
+        let writes = gang.iter().enumerate().map(|(i, assignment)| {
+            let mut body = assignment.to_bind_request();
+            if gang.len() > 1 {
+                body["metadata"]["annotations"] = round.annotations();
+            }
+            async move { (i, self.write_request(assignment, body).await) }
+        });
+        each(in_flight, writes, |(i, result)| results[i] = result).await;
+        results
+    }
+
+    async fn write_request(&self, assignment: &Assignment, body: Value) -> Result<(), BindError> {
+        let key = &assignment.pod;
+        // Twice: an old request may have to go first.
+        for _ in 0..3 {
+            let error = match self.inner.api.create::<BindRequest>(&key.namespace, &body).await {
+                Ok(_) => return Ok(()),
+                Err(error) if error.already_exists() => error,
+                Err(error) => return Err(error.into()),
+            };
+            let found: BindRequest = match self.inner.api.get(key).await {
+                Ok(found) => found,
+                Err(error) if error.not_found() => continue,
+                Err(error) => return Err(error.into()),
+            };
+            if same_request(&found, &body) {
+                return Ok(());
+            }
+            if found.metadata.deleting() {
+                return Err(error.into());
+            }
+            let delete = Delete { uid: &found.metadata.uid, ..Delete::default() };
+            match self.inner.api.delete::<BindRequest>(key, delete).await {
+                Ok(_) => {}
+                Err(error) if error.not_found() || error.conflict() => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(BindError::retry(format!("BindRequest {key} changes too often to be replaced")))
+    }
+
+    /// Carries out the steps. They are tried again until then while the API has a bad moment. If they fail they are
+    /// undone.
+    async fn prepare(
+        &self,
+        assignment: &Assignment,
+        until: Instant,
+        stop: &CancellationToken,
+    ) -> Result<Ready, BindError> {
+        let mut pauses = Pauses::default();
+        loop {
+            let (error, undo) = match self.prepare_once(assignment, stop).await {
+                Ok(ready) => return Ok(ready),
+                Err(failed) => failed,
+            };
+            if error.retryable() && pauses.wait(error.after(), until, stop).await {
+                continue;
+            }
+            if let Some(prepared) = undo {
+                self.undo(assignment, &prepared, &error, stop).await;
+            }
+            return Err(error);
+        }
+    }
+
+    async fn prepare_once(
+        &self,
+        assignment: &Assignment,
+        stop: &CancellationToken,
+    ) -> Result<Ready, (BindError, Option<Box<Prepared>>)> {
+        let pod: Pod = match self.inner.api.get(&assignment.pod).await {
+            Ok(pod) => pod,
+            Err(error) if error.not_found() => return Err((BindError::Gone, None)),
+            Err(error) => return Err((error.into(), None)),
+        };
+        match binding::standing(&pod.metadata, &pod.spec.node_name, &pod.status.phase, assignment) {
+            Some(Ok(_)) => return Ok(Ready::Bound),
+            Some(Err(error)) => return Err((error, None)),
+            None => {}
+        }
+        let steps = steps::plan(assignment, &pod).map_err(|error| (error, None))?;
+        match self.work(assignment, &pod, stop).perform(&steps).await {
+            Ok(()) => Ok(Ready::Prepared(Box::new(Prepared { pod, steps }))),
+            Err(error) => Err((error, Some(Box::new(Prepared { pod, steps })))),
+        }
+    }
+
+    async fn undo(
+        &self,
+        assignment: &Assignment,
+        prepared: &Prepared,
+        error: &BindError,
+        stop: &CancellationToken,
+    ) {
+        let work = self.work(assignment, &prepared.pod, stop);
+        if matches!(error, BindError::Elsewhere { .. }) {
+            // It runs where another assignment put it, and uses what was prepared for that one.
+            work.undo(&[Step::Mark]).await;
+        } else {
+            work.undo(&prepared.steps).await;
+        }
+    }
+
+    fn work<'a>(&'a self, assignment: &'a Assignment, pod: &'a Pod, stop: &'a CancellationToken) -> Work<'a> {
+        let Inner { api, options, locks, .. } = &*self.inner;
+        Work { api, options, locks, assignment, pod, stop }
+    }
+
+    /// Posts the Binding until it works, cannot work, or the time is over.
+    async fn post(
+        &self,
+        assignment: &Assignment,
+        until: Instant,
+        stop: &CancellationToken,
+    ) -> Result<Bound, BindError> {
+        let mut pauses = Pauses::default();
+        loop {
+            match self.bind_plain(assignment).await {
+                Err(error) if error.retryable() => {
+                    if !pauses.wait(error.after(), until, stop).await {
+                        return Err(error);
+                    }
+                }
+                end => return end,
+            }
+        }
+    }
+
+    /// A GPU that was shared until a moment ago may still be held. Whoever gets whole GPUs of a node with shared ones has
+    /// it tidied up first.
+    async fn settle(&self, assignment: &Assignment) -> Result<(), BindError> {
+        if assignment.gpu_count == 0 || assignment.kind != Received::Regular {
+            return Ok(());
+        }
+        let shared = {
+            let nodes = self.inner.shared.read().unwrap_or_else(PoisonError::into_inner);
+            nodes.contains_key(&assignment.node)
+        };
+        if shared {
+            reservations::settle(self, &assignment.node).await?;
+        }
+        Ok(())
+    }
+
+    /// Keeps count of the reservations of a node.
+    pub(crate) fn count_shared(&self, node: &str, up: bool) {
+        let mut nodes = self.inner.shared.write().unwrap_or_else(PoisonError::into_inner);
+        if up {
+            *nodes.entry(node.to_owned()).or_insert(0) += 1;
+        } else if let Some(n) = nodes.get_mut(node) {
+            *n = n.saturating_sub(1);
+            if *n == 0 {
+                nodes.remove(node);
+            }
+        }
+    }
+
+    fn hold(&self, pod: Key) -> Hold {
+        self.inner.held.lock().unwrap_or_else(PoisonError::into_inner).insert(pod.clone());
+        Hold { binder: self.clone(), pod }
+    }
+
+    /// Whether a scheduler in this process is binding the pod.
+    pub(crate) fn is_held(&self, pod: &Key) -> bool {
+        self.inner.held.lock().unwrap_or_else(PoisonError::into_inner).contains(pod)
+    }
+
+    async fn record(
+        &self,
+        assignment: &Assignment,
+        until: Instant,
+        stop: &CancellationToken,
+    ) -> Result<(), BindError> {
+        let mut body = assignment.to_bind_request();
+        body["metadata"]["annotations"] = json!({INLINE: self.inner.options.owner});
+        let mut pauses = Pauses::default();
+        loop {
+            match self.write_request(assignment, body.clone()).await {
+                Err(error) if error.retryable() => {
+                    if !pauses.wait(error.after(), until, stop).await {
+                        return Err(error);
+                    }
+                }
+                end => return end,
+            }
+        }
+    }
+
+    /// Writes the end of an assignment into its BindRequest. If that fails the service finds out by itself.
+    async fn close_record(&self, assignment: &Assignment, result: &Result<Bound, BindError>) {
+        let status = match result {
+            Ok(_) => json!({"phase": "Succeeded", "reason": null}),
+            Err(BindError::Gone) => return,
+            Err(error) => given_up(assignment.backoff_limit, error),
+        };
+        let patch = json!({"status": status});
+        if let Err(error) =
+            self.inner.api.patch::<BindRequest>(&assignment.pod, "status", Patch::Merge, &patch).await
+        {
+            tracing::debug!(pod = %assignment.pod, %error, "the end of a bind was not written down");
+        }
+    }
+}
+
+/// Who carries out assignments.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// A scheduler by itself: what takes steps is written down first, and bad moments are sat out.
+    Inline,
+    /// The service: it is written down already, and every attempt counts.
+    Service,
+}
+
+/// What became of a pod's preparation.
+enum Ready {
+    /// It is on its node already.
+    Bound,
+    Prepared(Box<Prepared>),
+}
+
+struct Prepared {
+    pod: Pod,
+    steps: Vec<Step>,
+}
+
+/// A gang on its way.
+struct Progress<'a> {
+    gang: &'a [Assignment],
+    needed: usize,
+    results: Vec<Option<Result<Bound, BindError>>>,
+    n_failed: usize,
+    /// Who made it pointless, and how.
+    culprit: Option<(Key, String)>,
+    stop: CancellationToken,
+}
+
+impl<'a> Progress<'a> {
+    fn new(gang: &'a [Assignment], needed: usize) -> Self {
+        Progress {
+            gang,
+            needed: needed.min(gang.len()),
+            results: gang.iter().map(|_| None).collect(),
+            n_failed: 0,
+            culprit: None,
+            stop: CancellationToken::new(),
+        }
+    }
+
+    fn enter(&mut self, i: usize, result: Result<Bound, BindError>) {
+        if let Err(error) = &result {
+            self.n_failed += 1;
+            if self.culprit.is_none() && self.gang.len() - self.n_failed < self.needed {
+                self.culprit = Some((self.gang[i].pod.clone(), error.to_string()));
+                self.stop.cancel();
+            }
+        }
+        self.results[i] = Some(result);
+    }
+
+    fn finish(self) -> Vec<Result<Bound, BindError>> {
+        let (by, text) = self.culprit.unwrap_or_default();
+        let rolled_back = || Err(BindError::RolledBack { by: by.clone(), text: text.clone() });
+        let results = self.results.into_iter().enumerate();
+        results
+            .map(|(i, result)| match result {
+                // What was only interrupted has no reason of its own.
+                Some(Err(BindError::Retry { .. })) if self.stop.is_cancelled() && self.gang[i].pod != by => {
+                    rolled_back()
+                }
+                Some(result) => result,
+                None => rolled_back(),
+            })
+            .collect()
+    }
+}
+
+/// Runs futures, so many at a time, and hands over what each gives.
+async fn each<T, F: Future<Output = T>>(
+    in_flight: usize,
+    mut futures: impl Iterator<Item = F>,
+    mut took: impl FnMut(T),
+) {
+    let mut running = FuturesUnordered::new();
+    running.extend(futures.by_ref().take(in_flight.max(1)));
+    while let Some(end) = running.next().await {
+        took(end);
+        running.extend(futures.next());
+    }
+}
+
+/// Waits between attempts: 50 ms, 100 ms, ... 2 s, or as long as the server asked for.
+#[derive(Default)]
+struct Pauses(u32);
+
+impl Pauses {
+    /// `false` when there is no time left, or no reason to go on.
+    async fn wait(&mut self, asked: Option<Duration>, until: Instant, stop: &CancellationToken) -> bool {
+        let pause = asked.unwrap_or(Duration::from_millis(50) * 2_u32.pow(self.0.min(5)));
+        self.0 = self.0.saturating_add(1);
+        let at = Instant::now() + pause.min(Duration::from_secs(60));
+        at < until && stop.run_until_cancelled(tokio::time::sleep_until(at)).await.is_some()
+    }
+}
+
+/// Whether a request that is there stands for the same bind, and may still bring it about.
+fn same_request(found: &BindRequest, body: &Value) -> bool {
+    let owner = |uid: Option<&str>| uid.unwrap_or_default().to_owned();
+    let ours = owner(body["metadata"]["ownerReferences"][0]["uid"].as_str());
+    let theirs = owner(found.metadata.owner_references.first().map(|o| o.uid.as_str()));
+    let failed = found.status.get("phase").and_then(Value::as_str) == Some("Failed");
+    !found.metadata.deleting() && !failed && ours == theirs && json!(found.spec) == body["spec"]
+}
+
+/// While this lives the service leaves the pod's BindRequest alone.
+struct Hold {
+    binder: Binder,
+    pod: Key,
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.binder.inner.held.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.pod);
+    }
+}
+
+/// Turns: one at a time per name.
+#[derive(Default)]
+pub(crate) struct Locks(Mutex<HashMap<String, Weak<tokio::sync::Mutex<()>>>>);
+
+impl Locks {
+    pub async fn turn(&self, name: &str) -> tokio::sync::OwnedMutexGuard<()> {
+        let lock = {
+            let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            match known.get(name).and_then(Weak::upgrade) {
+                Some(lock) => lock,
+                None => {
+                    if known.len() >= 256 {
+                        known.retain(|_, lock| lock.strong_count() > 0);
+                    }
+                    let lock = Arc::new(tokio::sync::Mutex::new(()));
+                    known.insert(name.to_owned(), Arc::downgrade(&lock));
+                    lock
+                }
+            }
+        };
+        lock.lock_owned().await
+    }
+}

@@ -1,0 +1,314 @@
+//! Keeps shared GPUs in order: looks at one whenever something about it changes.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use muster_runtime::api::Delete;
+use muster_runtime::common::{BindRequest, Node, Pod};
+use muster_runtime::queue::{Next, Queue, work};
+use muster_runtime::store::Store;
+use muster_runtime::{ApiError, Context, Key, Object};
+
+use super::plan::{Action, Observed, groups_of, groups_of_pod, is_open, plan, uses};
+use crate::binder::Binder;
+use crate::error::BindError;
+use crate::steps::mark::{GPU_GROUP, GPU_GROUP_OF};
+
+/// Who has to do with a shared GPU.
+#[derive(Default)]
+struct Entry {
+    reservations: BTreeSet<Key>,
+    users: BTreeSet<Key>,
+    requests: BTreeSet<Key>,
+}
+
+impl Entry {
+    fn is_empty(&self) -> bool {
+        self.reservations.is_empty() && self.users.is_empty() && self.requests.is_empty()
+    }
+}
+
+/// Shared GPUs by name, so that an event costs nothing in proportion to the cluster.
+#[derive(Default)]
+struct Index(Mutex<HashMap<String, Entry>>);
+
+impl Index {
+    fn change(&self, group: &str, change: impl FnOnce(&mut Entry)) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let entry = all.entry(group.to_owned()).or_default();
+        change(entry);
+        if entry.is_empty() {
+            all.remove(group);
+        }
+    }
+
+    fn read<R>(&self, read: impl FnOnce(&HashMap<String, Entry>) -> R) -> R {
+        read(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+struct Keeper {
+    cx: Context,
+    binder: Binder,
+    pods: Arc<Store<Pod>>,
+    nodes: Arc<Store<Node>>,
+    requests: Arc<Store<BindRequest>>,
+    index: Arc<Index>,
+}
+
+/// Runs until cancelled. `binder` is the one that binds in this process: it takes turns with the keeper.
+pub fn start(cx: &Context, binder: &Binder) -> impl Future<Output = ()> + Send + use<> {
+    let cx = cx.named("muster-binder");
+    let pods = cx.stores.of::<Pod>();
+    let nodes = cx.stores.of::<Node>();
+    let requests = cx.stores.of::<BindRequest>();
+    let queue: Arc<Queue<String>> = Queue::new();
+    let index = Arc::new(Index::default());
+    {
+        let (queue, index, binder) = (queue.clone(), index.clone(), binder.clone());
+        pods.observe(move |change| {
+            let reserves = |pod: &Pod| pod.metadata.namespace == binder.options().reservation.namespace;
+            // Adding before taking away keeps the count of a node from touching zero in between.
+            for (pod, up) in change.new.map(|p| (p, true)).into_iter().chain(change.old.map(|p| (p, false))) {
+                // What is new is added even if an old state had it too; only what is no more is taken away.
+                for group in groups_of_pod(pod) {
+                    let stays = !up && change.new.is_some_and(|new| groups_of_pod(new).any(|g| g == group));
+                    if !stays {
+                        index.change(group, |entry| {
+                            let set = if reserves(pod) { &mut entry.reservations } else { &mut entry.users };
+                            if up {
+                                set.insert(pod.key())
+                            } else {
+                                set.remove(&pod.key())
+                            };
+                        });
+                    }
+                    queue.add(group.to_owned());
+                }
+                if reserves(pod) && pod.is_bound() {
+                    binder.count_shared(&pod.spec.node_name, up);
+                }
+            }
+        });
+    }
+    {
+        let (queue, index) = (queue.clone(), index.clone());
+        requests.observe(move |change| {
+            for (request, up) in
+                change.old.map(|r| (r, false)).into_iter().chain(change.new.map(|r| (r, true)))
+            {
+                for group in groups_of(request) {
+                    index.change(group, |entry| {
+                        if up {
+                            entry.requests.insert(request.key())
+                        } else {
+                            entry.requests.remove(&request.key())
+                        };
+                    });
+                    queue.add(group.to_owned());
+                }
+            }
+        });
+    }
+    {
+        let (queue, index, pods) = (queue.clone(), index.clone(), pods.clone());
+        nodes.observe(move |change| {
+            let (Some(old), None) = (change.old, change.new) else { return };
+            let here = |key: &Key| pods.get(key).is_some_and(|p| p.spec.node_name == old.metadata.name);
+            let all: Vec<(String, Vec<Key>)> = index.read(|groups| {
+                groups.iter().map(|(g, e)| (g.clone(), e.reservations.iter().cloned().collect())).collect()
+            });
+            for (group, _) in all.into_iter().filter(|(_, held)| held.iter().any(here)) {
+                queue.add(group);
+            }
+        });
+    }
+    let keeper = Keeper { cx, binder: binder.clone(), pods, nodes, requests, index };
+    async move {
+        let cx = &keeper.cx;
+        let synced = async {
+            keeper.pods.synced().await;
+            keeper.nodes.synced().await;
+            keeper.requests.synced().await;
+        };
+        if cx.synced([synced]).await.is_none() {
+            return;
+        }
+        work("reservations", queue, 4, cx.cancel.clone(), |group| keeper.look(group)).await;
+    }
+}
+
+impl Keeper {
+    fn observed(&self, group: &str) -> Observed {
+        let (reservations, users, requests) = self.index.read(|all| match all.get(group) {
+            Some(entry) => (entry.reservations.clone(), entry.users.clone(), entry.requests.clone()),
+            None => Default::default(),
+        });
+        Observed {
+            group: group.to_owned(),
+            reservations: reservations.iter().filter_map(|key| self.pods.get(key)).collect(),
+            users: users.iter().filter_map(|key| self.pods.get(key)).collect(),
+            requests: requests.iter().filter_map(|key| self.requests.get(key)).collect(),
+        }
+    }
+
+    async fn look(&self, group: String) -> Result<Next, ApiError> {
+        let seen = self.observed(&group);
+        let lives = |name: &str| self.nodes.get(&Key::new("", name)).is_some();
+        let actions = plan(&seen, lives);
+        if actions.is_empty() {
+            return Ok(Next::Idle);
+        }
+        let _turn = self.binder.locks().turn(&group).await;
+        let namespace = &self.binder.options().reservation.namespace;
+        for action in actions {
+            match action {
+                Action::GiveUp { name, why } => {
+                    let key = Key::new(namespace.clone(), name);
+                    let given_up = if why == NODE_GONE {
+                        node_is_gone(&self.binder, &key).await?
+                    } else {
+                        give_up(&self.binder, &key, &group).await?
+                    };
+                    if given_up {
+                        tracing::info!(reservation = %key, group, why, "a shared GPU is given up");
+                    }
+                }
+                Action::Evict { namespace, name } => {
+                    if let Some(pod) = self.pods.get(&Key::new(namespace, name)) {
+                        self.evict(&pod, &group).await?;
+                    }
+                }
+            }
+        }
+        Ok(Next::Idle)
+    }
+
+    /// Deletes a pod that runs on a GPU which nobody holds, if the API agrees.
+    async fn evict(&self, pod: &Pod, group: &str) -> Result<(), ApiError> {
+        let held = reservations_of(&self.binder, group).await?;
+        if held.iter().any(|r| !r.is_over() || r.metadata.deleting()) {
+            return Ok(());
+        }
+        self.cx.events.warning(
+            pod,
+            "GpuReservationLost",
+            format!(
+                "Deleting the pod: the reservation of its shared GPU (group {group} on node {}) is gone, \
+                 so the GPU may be given to others",
+                pod.spec.node_name
+            ),
+        );
+        let delete = Delete { uid: &pod.metadata.uid, ..Delete::default() };
+        match self.cx.api.delete::<Pod>(&pod.key(), delete).await {
+            Ok(_) => Ok(()),
+            Err(error) if error.not_found() || error.conflict() => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+const NODE_GONE: &str = "its node is gone";
+
+/// Tidies up a node before whole GPUs of it are given out: reservations that nobody uses go.
+pub(crate) async fn settle(binder: &Binder, node: &str) -> Result<(), BindError> {
+    let namespace = &binder.options().reservation.namespace;
+    let path = Pod::RESOURCE.path(namespace, "", "");
+    let page = binder.api().list_raw(&format!("{path}?fieldSelector=spec.nodeName%3D{node}"), None).await?;
+    let held: Vec<Pod> = page.items.iter().filter_map(|item| serde_json::from_str(item.get()).ok()).collect();
+    for pod in held.iter().filter(|pod| !pod.metadata.deleting()) {
+        for group in groups_of_pod(pod) {
+            let _turn = binder.locks().turn(group).await;
+            give_up(binder, &pod.key(), group).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Deletes a reservation that nobody uses, in the version in which nobody did. Out: whether it was deleted.
+async fn give_up(binder: &Binder, key: &Key, group: &str) -> Result<bool, ApiError> {
+    let api = binder.api();
+    // The order matters: who joins after this has written to it, and the delete fails.
+    let reservation: Pod = match api.get(key).await {
+        Ok(pod) => pod,
+        Err(error) if error.not_found() => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    if reservation.metadata.deleting() {
+        return Ok(false);
+    }
+    if !reservation.is_over() && is_used(binder, group).await? {
+        return Ok(false);
+    }
+    delete_version(binder, &reservation).await
+}
+
+/// Deletes the reservation of a node that the API does not have either.
+async fn node_is_gone(binder: &Binder, key: &Key) -> Result<bool, ApiError> {
+    let reservation: Pod = match binder.api().get(key).await {
+        Ok(pod) => pod,
+        Err(error) if error.not_found() => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    match binder.api().get::<Node>(&Key::new("", reservation.spec.node_name.clone())).await {
+        Ok(_) => Ok(false),
+        Err(error) if error.not_found() => delete_version(binder, &reservation).await,
+        Err(error) => Err(error),
+    }
+}
+
+async fn delete_version(binder: &Binder, pod: &Pod) -> Result<bool, ApiError> {
+    let meta = &pod.metadata;
+    let path = Pod::RESOURCE.path(&meta.namespace, &meta.name, "");
+    match binder.api().delete_version(&path, &meta.uid, &meta.resource_version).await {
+        Ok(done) => Ok(done),
+        // Somebody wrote to it: it is looked at again when that is seen.
+        Err(error) if error.conflict() => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether the API knows a pod that uses the GPU.
+async fn is_used(binder: &Binder, group: &str) -> Result<bool, ApiError> {
+    let api = binder.api();
+    for selector in
+        [format!("{GPU_GROUP}%3D{group}"), format!("{GPU_GROUP_OF}{group}%3D{group}").replace('/', "%2F")]
+    {
+        let mut next: Option<String> = None;
+        loop {
+            let page =
+                api.list_raw(&format!("/api/v1/pods?labelSelector={selector}"), next.as_deref()).await?;
+            for item in &page.items {
+                let Ok(pod) = serde_json::from_str::<Pod>(item.get()) else { continue };
+                if pod.metadata.namespace == binder.options().reservation.namespace {
+                    continue;
+                }
+                if uses(&pod, &[]) {
+                    return Ok(true);
+                }
+                // Its label may be left over, or someone may be binding it: its request tells.
+                if !pod.is_over() && !pod.is_bound() {
+                    match api.get::<BindRequest>(&pod.key()).await {
+                        Ok(request) if is_open(&request) && groups_of(&request).any(|g| g == group) => {
+                            return Ok(true);
+                        }
+                        Ok(_) => {}
+                        Err(error) if error.not_found() => {}
+                        Err(error) => return Err(error),
+                    }
+                }
+            }
+            next = page.next;
+            if next.is_none() {
+                break;
+            }
+        }
+    }
+    Ok(false)
+}
+
+async fn reservations_of(binder: &Binder, group: &str) -> Result<Vec<Pod>, ApiError> {
+    let path = Pod::RESOURCE.path(&binder.options().reservation.namespace, "", "");
+    let page = binder.api().list_raw(&format!("{path}?labelSelector={GPU_GROUP}%3D{group}"), None).await?;
+    Ok(page.items.iter().filter_map(|item| serde_json::from_str(item.get()).ok()).collect())
+}

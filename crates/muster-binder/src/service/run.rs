@@ -1,0 +1,335 @@
+//! Tries BindRequests.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use muster_runtime::api::Patch;
+use muster_runtime::clock::{stamp, until};
+use muster_runtime::common::{BindRequest, Node, Pod};
+use muster_runtime::object::condition;
+use muster_runtime::queue::{Next, Queue, work};
+use muster_runtime::store::Store;
+use muster_runtime::{ApiError, Context, Key, Object};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::plan::{Todo, attempts, failed, phase, succeeded, todo};
+use super::round::{Gathered, Round};
+use crate::assignment::Assignment;
+use crate::binder::Binder;
+use crate::error::{BindError, Bound};
+use crate::options::Options;
+
+const POD_BOUND: &str = "PodBound";
+
+struct Service {
+    cx: Context,
+    binder: Binder,
+    requests: Arc<Store<BindRequest>>,
+    nodes: Arc<Store<Node>>,
+    queue: Arc<Queue<Key>>,
+    /// The requests of each round.
+    rounds: Arc<Mutex<HashMap<String, BTreeSet<Key>>>>,
+    /// When a request that failed is tried again, by its name and uid.
+    appointments: Mutex<HashMap<Key, (String, Instant)>>,
+}
+
+pub(super) fn start(cx: &Context, binder: &Binder) -> impl Future<Output = ()> + Send + use<> {
+    let cx = cx.named("muster-binder");
+    let requests = cx.stores.of::<BindRequest>();
+    let nodes = cx.stores.of::<Node>();
+    let queue: Arc<Queue<Key>> = Queue::new();
+    let rounds: Arc<Mutex<HashMap<String, BTreeSet<Key>>>> = Arc::default();
+    {
+        let (queue, rounds) = (queue.clone(), rounds.clone());
+        requests.observe(move |change| {
+            for (request, up) in
+                change.old.map(|r| (r, false)).into_iter().chain(change.new.map(|r| (r, true)))
+            {
+                let Some(round) = Round::of(request) else { continue };
+                let mut rounds = rounds.lock().unwrap_or_else(PoisonError::into_inner);
+                let members = rounds.entry(round.id.clone()).or_default();
+                if up {
+                    members.insert(request.key())
+                } else {
+                    members.remove(&request.key())
+                };
+                if members.is_empty() {
+                    rounds.remove(&round.id);
+                }
+            }
+            if let Some(request) = change.latest() {
+                queue.add(request.key());
+            }
+        });
+    }
+    let service = Service {
+        cx,
+        binder: binder.clone(),
+        requests,
+        nodes,
+        queue: queue.clone(),
+        rounds,
+        appointments: Mutex::default(),
+    };
+    async move {
+        let cx = &service.cx;
+        let synced = async {
+            service.requests.synced().await;
+            service.nodes.synced().await;
+        };
+        if cx.synced([synced]).await.is_none() {
+            return;
+        }
+        let n_workers = service.binder.options().concurrency.max(1);
+        work("binder", queue, n_workers, cx.cancel.clone(), |key| service.look(key)).await;
+    }
+}
+
+impl Service {
+    async fn look(&self, key: Key) -> Result<Next, ApiError> {
+        let Some(request) = self.requests.get(&key) else {
+            self.lock().remove(&key);
+            return Ok(Next::Idle);
+        };
+        if self.binder.is_held(&key) {
+            return Ok(Next::After(Duration::from_secs(1)));
+        }
+        let request = match self.appointment(&request) {
+            Some(wait) if !wait.is_zero() => return Ok(Next::After(wait)),
+            // It may be hours old; what a scheduler has replaced meanwhile must not be tried.
+            Some(_) => match self.cx.api.get::<BindRequest>(&key).await {
+                Ok(fresh) => Arc::new(fresh),
+                Err(error) if error.not_found() => return Ok(Next::Idle),
+                Err(error) => return Err(error),
+            },
+            None => request,
+        };
+        if let Some(round) = Round::of(&request) {
+            return self.look_at_round(&key, &round).await;
+        }
+        match self.todo(&request) {
+            Todo::Nothing => {
+                self.lock().remove(&key);
+                Ok(Next::Idle)
+            }
+            Todo::Wait(left) => Ok(Next::After(left)),
+            Todo::Refuse(malformed) => {
+                let error = BindError::refused(malformed.to_string());
+                self.fail(&request, None, &error).await
+            }
+            Todo::Attempt(assignment) => {
+                let result = match self.check_node(&assignment).await {
+                    Ok(()) => self.binder.attempt(std::slice::from_ref(&*assignment), 1, 1).await.pop(),
+                    Err(error) => Some(Err(error)),
+                };
+                self.end(&request, &assignment, result.unwrap_or(Err(BindError::Gone))).await
+            }
+        }
+    }
+
+    fn todo(&self, request: &BindRequest) -> Todo {
+        let Options { owner, courtesy, .. } = self.binder.options();
+        todo(request, owner, *courtesy, self.cx.clock.now())
+    }
+
+    /// Looks at a round when the first of its open requests is looked at.
+    async fn look_at_round(&self, key: &Key, round: &Round) -> Result<Next, ApiError> {
+        // Writing the first status makes another request the first open one; it has to wait for the last.
+        let _turn = self.binder.locks().turn(&format!("round {}", round.id)).await;
+        let members: Vec<Arc<BindRequest>> = {
+            let rounds = self.rounds.lock().unwrap_or_else(PoisonError::into_inner);
+            let keys = rounds.get(&round.id).into_iter().flatten();
+            keys.filter_map(|key| self.requests.get(key)).collect()
+        };
+        let mut open: Vec<(Arc<BindRequest>, Assignment)> = Vec::new();
+        let mut malformed: Option<String> = None;
+        let mut first: Option<Key> = None;
+        for member in &members {
+            match self.todo(member) {
+                Todo::Nothing | Todo::Wait(_) => continue,
+                Todo::Refuse(why) => malformed = Some(why.to_string()),
+                Todo::Attempt(assignment) => open.push((member.clone(), *assignment)),
+            }
+            first = first.or_else(|| Some(member.key()));
+        }
+        if first.as_ref() != Some(key) {
+            return Ok(Next::Idle);
+        }
+        let waits = open.iter().filter_map(|(request, _)| self.appointment(request));
+        if let Some(wait) = waits.max().filter(|wait| !wait.is_zero()) {
+            return Ok(Next::After(wait));
+        }
+        let now = self.cx.clock.now();
+        let age = members.iter().map(|m| until(m.metadata.created(), now)).max().unwrap_or_default();
+        let too_few = || {
+            let (n, size) = (members.len(), round.size);
+            BindError::refused(format!(
+                "only {n} of the {size} requests of its gang are there, {} are needed",
+                round.needed
+            ))
+        };
+        let stopped = match (malformed, round.gathered(members.len(), age)) {
+            (Some(why), _) => {
+                Some(BindError::refused(format!("a request of its gang makes no sense: {why}")))
+            }
+            (None, Gathered::Wait(left)) => return Ok(Next::After(left)),
+            (None, Gathered::TooFew) => Some(too_few()),
+            (None, Gathered::Go) => None,
+        };
+        let gang: Vec<Assignment> = open.iter().map(|(_, assignment)| assignment.clone()).collect();
+        // Those that are bound already count.
+        let n_bound = members.iter().filter(|m| phase(m) == "Succeeded").count();
+        let results = match stopped.or(self.check_nodes(&gang).await.err()) {
+            Some(error) => gang.iter().map(|_| Err(error.clone())).collect(),
+            None => {
+                let needed = round.needed.saturating_sub(n_bound);
+                self.binder.attempt(&gang, needed, self.binder.options().concurrency).await
+            }
+        };
+        let again = whole_again(&gang, &results);
+        let mut next = Next::Idle;
+        for ((request, assignment), result) in open.iter().zip(results) {
+            let result = result.map_err(|error| match error {
+                // Whether it is worth another attempt is for its gang to say.
+                BindError::RolledBack { .. } if again => BindError::retry(error.to_string()),
+                other => other,
+            });
+            next = next.or(self.end(request, assignment, result).await?);
+        }
+        if let Next::After(wait) = next {
+            for (request, _) in &open {
+                self.queue.add_after(request.key(), wait);
+            }
+        }
+        Ok(next)
+    }
+
+    /// Writes down how an attempt ended.
+    async fn end(
+        &self,
+        request: &BindRequest,
+        assignment: &Assignment,
+        result: Result<Bound, BindError>,
+    ) -> Result<Next, ApiError> {
+        match result {
+            Ok(_) => self.succeed(request, assignment).await,
+            // Its owner takes the request along.
+            Err(BindError::Gone) if !assignment.pod_uid.is_empty() => Ok(Next::Idle),
+            Err(error) => self.fail(request, Some(assignment), &error).await,
+        }
+    }
+
+    /// How long until the request may be tried; `None` if it did not fail here yet.
+    fn appointment(&self, request: &BindRequest) -> Option<Duration> {
+        let known = self.lock();
+        let (uid, at) = known.get(&request.key())?;
+        (*uid == request.metadata.uid).then(|| at.saturating_duration_since(Instant::now()))
+    }
+
+    /// The API binds to nodes that do not exist.
+    async fn check_node(&self, assignment: &Assignment) -> Result<(), BindError> {
+        let node = Key::new("", assignment.node.clone());
+        if self.nodes.get(&node).is_some() {
+            return Ok(());
+        }
+        match self.cx.api.get::<Node>(&node).await {
+            Ok(_) => Ok(()),
+            Err(error) if error.not_found() => {
+                Err(BindError::refused(format!("node {} does not exist", assignment.node)))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn check_nodes(&self, gang: &[Assignment]) -> Result<(), BindError> {
+        for assignment in gang {
+            self.check_node(assignment).await?;
+        }
+        Ok(())
+    }
+
+    async fn succeed(&self, request: &BindRequest, assignment: &Assignment) -> Result<Next, ApiError> {
+        self.write(request, succeeded(request)).await?;
+        self.lock().remove(&request.key());
+        if attempts(request) > 0 {
+            let message = format!("Pod bound successfully to node {}", assignment.node);
+            self.write_condition(&assignment.pod, true, &message).await;
+        }
+        Ok(Next::Idle)
+    }
+
+    async fn fail(
+        &self,
+        request: &BindRequest,
+        assignment: Option<&Assignment>,
+        error: &BindError,
+    ) -> Result<Next, ApiError> {
+        let failure = failed(request, error);
+        tracing::info!(request = %request.key(), %error, again = ?failure.again, "a pod was not bound");
+        let at = Instant::now() + failure.again.unwrap_or_default();
+        self.lock().insert(request.key(), (request.metadata.uid.clone(), at));
+        self.write(request, failure.status).await?;
+        if let Some(assignment) = assignment
+            && !matches!(error, BindError::Gone | BindError::Elsewhere { .. })
+        {
+            let Key { namespace, name } = &assignment.pod;
+            let message =
+                format!("Failed to bind pod {namespace}/{name} to node {}: {error}", assignment.node);
+            self.write_condition(&assignment.pod, false, &message).await;
+        }
+        Ok(failure.again.map_or(Next::Idle, Next::After))
+    }
+
+    async fn write(&self, request: &BindRequest, status: Value) -> Result<(), ApiError> {
+        let patch = json!({"metadata": {"uid": request.metadata.uid}, "status": status});
+        match self.cx.api.patch::<BindRequest>(&request.key(), "status", Patch::Merge, &patch).await {
+            Ok(answer) => {
+                self.requests.enter(answer);
+                Ok(())
+            }
+            // It is gone, or replaced: then there is another one to look at.
+            Err(error) if error.not_found() || error.conflict() => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Says on the pod, and in an event, how binding it goes. Best effort: the request's status has it too.
+    async fn write_condition(&self, key: &Key, bound: bool, message: &str) {
+        let Ok(pod) = self.cx.api.get::<Pod>(key).await else { return };
+        let (status, reason) = if bound { ("True", "Bound") } else { ("False", "BindingError") };
+        if !bound {
+            self.cx.events.warning(&pod, reason, message);
+        }
+        let known = condition(&pod.status.conditions, POD_BOUND);
+        if known.is_some_and(|c| c.status == status && c.reason == reason && c.message == message) {
+            return;
+        }
+        let now = stamp(self.cx.clock.now());
+        let since = known.filter(|c| c.status == status).and_then(|c| c.last_transition_time).map(stamp);
+        let patch = json!({"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [{
+            "type": POD_BOUND, "status": status, "reason": reason, "message": message,
+            "lastTransitionTime": since.unwrap_or(now),
+        }]}});
+        if let Err(error) = self.cx.api.patch::<Pod>(key, "status", Patch::Strategic, &patch).await {
+            tracing::debug!(pod = %key, %error, "a condition was not written");
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Key, (String, Instant)>> {
+        self.appointments.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether another attempt at a gang makes sense: whoever stopped it may try again.
+fn whole_again(gang: &[Assignment], results: &[Result<Bound, BindError>]) -> bool {
+    let culprit = results.iter().find_map(|result| match result {
+        Err(BindError::RolledBack { by, .. }) => Some(by),
+        _ => None,
+    });
+    let Some(culprit) = culprit else { return false };
+    gang.iter().zip(results).any(|(assignment, result)| {
+        assignment.pod == *culprit && result.as_ref().is_err_and(BindError::retryable)
+    })
+}

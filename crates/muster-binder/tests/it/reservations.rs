@@ -1,0 +1,101 @@
+//! The upkeep of shared GPUs.
+
+use serde_json::json;
+
+use crate::cluster::{Cluster, MINUTE, SOON, assignment, cluster};
+
+async fn phase(c: &Cluster, pod: &str) -> String {
+    let pod = c.raw(&format!("/api/v1/namespaces/default/pods/{pod}")).await;
+    if pod["metadata"]["deletionTimestamp"].is_string() {
+        return "going".into();
+    }
+    pod["status"]["phase"].as_str().unwrap_or("gone").to_owned()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_gpu_goes_with_its_last_user() {
+    let c = cluster(1, 2).await;
+    c.serve(None);
+    let binder = c.binder(None);
+    for name in ["a", "b"] {
+        binder.submit(&c.half(name, "node-0", &["g1"]).await).await.unwrap();
+        c.until(SOON, "Succeeded - -", async |c| c.request_status(name).await).await;
+    }
+    binder.submit(&c.half("multi", "node-0", &["g1", "g2"]).await).await.unwrap();
+    c.until(SOON, "Running", async |c| phase(c, "multi").await).await;
+    c.delete("/api/v1/namespaces/default/pods/a").await;
+    c.delete("/api/v1/namespaces/default/pods/b").await;
+    tokio::time::sleep(MINUTE).await;
+    assert_eq!(c.reservations().await, "g1@node-0 device, g2@node-0 device");
+    c.delete("/api/v1/namespaces/default/pods/multi").await;
+    c.until(SOON, "", Cluster::reservations).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_runs_on_a_gpu_that_nobody_holds() {
+    let c = cluster(1, 2).await;
+    c.serve(None);
+    let binder = c.binder(None);
+    for (name, group) in [("a", "g1"), ("b", "g2")] {
+        binder.submit(&c.half(name, "node-0", &[group]).await).await.unwrap();
+        c.until(SOON, "Running", async |c| phase(c, name).await).await;
+    }
+    let reservation = muster_binder::steps::reserve::name("node-0", "g1");
+    c.delete(&format!("/api/v1/namespaces/kai-resource-reservation/pods/{reservation}")).await;
+    c.until(MINUTE, "gone", async |c| phase(c, "a").await).await;
+    assert_eq!(phase(&c, "b").await, "Running");
+    let events = c.raw("/api/v1/namespaces/default/events").await;
+    let told =
+        events["items"].as_array().unwrap().iter().find(|e| e["reason"] == "GpuReservationLost").unwrap();
+    let message = told["message"].as_str().unwrap();
+    assert!(message.contains("group g1 on node node-0"), "{message}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_reservation_outlives_its_node() {
+    let c = cluster(2, 1).await;
+    c.serve(None);
+    let binder = c.binder(None);
+    binder.submit(&c.half("a", "node-0", &["g1"]).await).await.unwrap();
+    binder.submit(&c.half("b", "node-1", &["g2"]).await).await.unwrap();
+    for name in ["a", "b"] {
+        c.until(SOON, "Running", async |c| phase(c, name).await).await;
+    }
+    c.delete("/api/v1/nodes/node-0").await;
+    c.until(SOON, "g2@node-1 device", Cluster::reservations).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn left_overs_are_found_after_a_restart() {
+    let c = cluster(1, 2).await;
+    let binder = c.binder(None);
+    binder.bind(&c.half("a", "node-0", &["g1"]).await).await.unwrap();
+    binder.bind(&c.half("b", "node-0", &["g2"]).await).await.unwrap();
+    c.delete("/api/v1/namespaces/default/pods/a").await;
+    assert_eq!(c.reservations().await, "g1@node-0 device, g2@node-0 device");
+    c.serve(None);
+    c.until(SOON, "g2@node-0 device", Cluster::reservations).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn whole_gpus_are_not_given_while_shared_ones_linger() {
+    let c = cluster(1, 1).await;
+    let cancel = c.cancel.child_token();
+    let (cx, events) = muster_runtime::Context::new(c.client(None), "muster", c.clock, cancel.clone());
+    let binder = muster_binder::Binder::new(cx.api.named("muster"), crate::cluster::options());
+    let mut tasks = tokio::task::JoinSet::new();
+    tasks.spawn(events);
+    tasks.spawn(muster_binder::service::serve(&cx, &binder));
+    cx.watch(&mut tasks);
+    binder.bind(&c.half("half", "node-0", &["g1"]).await).await.unwrap();
+    c.until(SOON, "Running", async |c| phase(c, "half").await).await;
+    let limits = json!({"containers": [{"name": "m", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]});
+    let uid = c.pod("whole", json!({}), limits).await;
+    let mut whole = assignment("whole", &uid, "node-0");
+    whole.gpu_count = 1;
+    // The scheduler sees the half go, and is quicker than the keeper of its GPU.
+    c.delete("/api/v1/namespaces/default/pods/half").await;
+    binder.bind(&whole).await.unwrap();
+    assert_eq!(c.reservations().await, "");
+    c.until(SOON, "Running", async |c| phase(c, "whole").await).await;
+}

@@ -1,0 +1,225 @@
+//! The service that carries out BindRequests.
+
+use std::time::Duration;
+
+use muster_binder::{Options, Received};
+use muster_sim::faults::{Fault, FaultLayer, Rule};
+use serde_json::json;
+
+use crate::cluster::{MINUTE, SOON, assignment, cluster, options, requests_path};
+
+#[tokio::test(start_paused = true)]
+async fn requests_are_carried_out() {
+    let c = cluster(1, 1).await;
+    c.serve(None);
+    let binder = c.binder(None);
+    let plain = c.plain("plain", "node-0").await;
+    let half = c.half("half", "node-0", &["g1"]).await;
+    binder.submit(&plain).await.unwrap();
+    binder.submit(&half).await.unwrap();
+    binder.submit(&half).await.unwrap();
+    for name in ["plain", "half"] {
+        c.until(SOON, "Succeeded - -", async |c| c.request_status(name).await).await;
+        assert_eq!(c.node_of(name).await, "node-0");
+    }
+    let request = c.request("half").await.unwrap();
+    assert_eq!(request.metadata.labels["selected-node"], "node-0");
+    // Requests go with their pods.
+    c.delete("/api/v1/namespaces/default/pods/plain").await;
+    c.until(MINUTE, "none", async |c| c.request_status("plain").await).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_as_kai_writes_it() {
+    let c = cluster(1, 1).await;
+    c.serve(None);
+    let half = c.half("half", "node-0", &["5e0f9c1a-7a44-4a0e-9d0a-0f7c6c6f1c11"]).await;
+    assert_eq!(half.kind, Received::Fraction);
+    c.create(
+        &requests_path(),
+        json!({
+            "apiVersion": "scheduling.run.ai/v1alpha2", "kind": "BindRequest",
+            "metadata": {
+                "name": "half", "namespace": "default", "labels": {"selected-node": "node-0"},
+                "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "half", "uid": half.pod_uid}],
+            },
+            "spec": {
+                "podName": "half", "selectedNode": "node-0", "receivedResourceType": "Fraction",
+                "receivedGPU": {"count": 1, "portion": "0.50"},
+                "selectedGPUGroups": ["5e0f9c1a-7a44-4a0e-9d0a-0f7c6c6f1c11"],
+            },
+        }),
+    )
+    .await;
+    c.until(SOON, "Succeeded - -", async |c| c.request_status("half").await).await;
+    assert_eq!(c.reservations().await, "5e0f9c1a-7a44-4a0e-9d0a-0f7c6c6f1c11@node-0 device");
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_failure_is_counted() {
+    let c = cluster(1, 0).await;
+    let faults = FaultLayer::new(1, vec![Rule::on("create", "pods/binding").fault(Fault::Status(500))]);
+    c.serve(Some(&faults));
+    let mut a = c.plain("a", "node-0").await;
+    a.backoff_limit = Some(3);
+    c.binder(None).submit(&a).await.unwrap();
+    let failures = async |c: &crate::cluster::Cluster| {
+        c.request_status("a").await.split(' ').take(2).collect::<Vec<_>>().join(" ")
+    };
+    c.until(SOON, "Failed 1", failures).await;
+    c.until(SOON, "Failed 2", failures).await;
+    c.until(SOON, "Failed 3", failures).await;
+    let tried = faults.n_faults();
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    assert_eq!((failures(&c).await.as_str(), faults.n_faults()), ("Failed 3", tried));
+    let pod = c.raw("/api/v1/namespaces/default/pods/a").await;
+    let conditions = pod["status"]["conditions"].as_array().unwrap();
+    let bound = conditions.iter().find(|c| c["type"] == "PodBound").unwrap();
+    assert_eq!((&bound["status"], &bound["reason"]), (&json!("False"), &json!("BindingError")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_limit_it_is_tried_until_it_works() {
+    let c = cluster(1, 0).await;
+    let faults =
+        FaultLayer::new(1, vec![Rule::on("create", "pods/binding").times(3).fault(Fault::Status(500))]);
+    c.serve(Some(&faults));
+    let a = c.plain("a", "node-0").await;
+    let start = tokio::time::Instant::now();
+    c.binder(None).submit(&a).await.unwrap();
+    c.until(MINUTE, "Succeeded 3 -", async |c| c.request_status("a").await).await;
+    // 1 + 2 + 4 s.
+    assert!((7..9).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());
+    c.until(SOON, "True", async |c| {
+        let pod = c.raw("/api/v1/namespaces/default/pods/a").await;
+        let conditions = pod["status"]["conditions"].as_array().unwrap().clone();
+        let bound = conditions.iter().find(|c| c["type"] == "PodBound").unwrap();
+        bound["status"].as_str().unwrap().to_owned()
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_can_never_work_is_given_back() {
+    let c = cluster(1, 0).await;
+    c.serve(None);
+    let binder = c.binder(None);
+    let mut nowhere = c.plain("nowhere", "node-9").await;
+    nowhere.backoff_limit = Some(5);
+    binder.submit(&nowhere).await.unwrap();
+    c.until(SOON, "Failed 5 cannot be bound: node node-9 does not exist", async |c| {
+        c.request_status("nowhere").await
+    })
+    .await;
+
+    let taken = c.plain("taken", "node-0").await;
+    binder.bind(&taken).await.unwrap();
+    let mut elsewhere = taken.clone();
+    elsewhere.node = "node-1".into();
+    c.create("/api/v1/nodes", json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1"}}))
+        .await;
+    binder.submit(&elsewhere).await.unwrap();
+    let reason = "Failed 1 cannot be bound: the pod is already bound to node node-0";
+    c.until(SOON, reason, async |c| c.request_status("taken").await).await;
+
+    c.pod("odd", json!({}), json!({})).await;
+    c.create(&requests_path(), json!({
+        "apiVersion": "scheduling.run.ai/v1alpha2", "kind": "BindRequest",
+        "metadata": {"name": "odd", "namespace": "default"}, "spec": {"podName": "odd", "selectedNode": "../x"},
+    }))
+    .await;
+    let reason = "Failed 1 cannot be bound: spec.selectedNode is \"../x\", which is no name";
+    c.until(SOON, reason, async |c| c.request_status("odd").await).await;
+
+    // A new decision replaces the old one.
+    let mut again = nowhere.clone();
+    again.node = "node-0".into();
+    binder.submit(&again).await.unwrap();
+    c.until(SOON, "Succeeded - -", async |c| c.request_status("nowhere").await).await;
+    assert_eq!(c.node_of("nowhere").await, "node-0");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_scheduler_that_binds_by_itself_is_left_alone() {
+    let c = cluster(1, 1).await;
+    let cancel = c.cancel.child_token();
+    let (cx, events) = muster_runtime::Context::new(c.client(None), "muster", c.clock, cancel.clone());
+    let binder = muster_binder::Binder::new(cx.api.named("muster"), crate::cluster::options());
+    let mut tasks = tokio::task::JoinSet::new();
+    tasks.spawn(events);
+    tasks.spawn(muster_binder::service::serve(&cx, &binder));
+    cx.watch(&mut tasks);
+    let half = c.half("half", "node-0", &["g1"]).await;
+    binder.bind(&half).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    let asked = c.take_asked();
+    assert!(asked.contains("POST pods/binding ×1"), "{asked}");
+    assert_eq!(c.request_status("half").await, "Succeeded - -");
+    assert_eq!(c.reservations().await, "g1@node-0 device");
+
+    // Its request is carried out if it dies before the end.
+    let other = c.half("other", "node-0", &["g1"]).await;
+    binder.submit(&other).await.unwrap();
+    c.until(SOON, "Succeeded - -", async |c| c.request_status("other").await).await;
+    assert_eq!(assignment("other", "", c.node_of("other").await.as_str()).node, "node-0");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_dead_scheduler_began_is_finished_by_others() {
+    let c = cluster(1, 1).await;
+    let half = c.half("half", "node-0", &["g1"]).await;
+    // It dies after its request is written.
+    let faults = FaultLayer::new(1, vec![Rule::on("", "pods").fault(Fault::Silence)]);
+    let dying = c.binder(Some(&faults));
+    let task = tokio::spawn(async move { dying.bind(&half).await });
+    c.until(SOON, "- - -", async |c| c.request_status("half").await).await;
+    task.abort();
+    c.serve_as(None, Options { owner: "another".into(), ..options() });
+    tokio::time::sleep(2 * MINUTE).await;
+    assert_eq!(c.request_status("half").await, "- - -");
+    c.until(2 * MINUTE, "Succeeded - -", async |c| c.request_status("half").await).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_gang_of_requests_is_bound_whole_or_given_back() {
+    let c = cluster(1, 1).await;
+    c.serve(None);
+    let binder = c.binder(None);
+    let gang = [c.plain("p0", "node-0").await, c.half("p1", "node-0", &["g1"]).await];
+    assert!(binder.submit_gang(&gang, 2, 4).await.iter().all(Result::is_ok));
+    for name in ["p0", "p1"] {
+        c.until(SOON, "Succeeded - -", async |c| c.request_status(name).await).await;
+    }
+
+    // One of them asks for the impossible.
+    let gang = [c.plain("q0", "node-0").await, c.half("q1", "node-0", &["g2"]).await];
+    assert!(binder.submit_gang(&gang, 2, 4).await.iter().all(Result::is_ok));
+    c.until(SOON, "Failed 1 cannot be bound: rolled back, because default/q1 of the same gang", async |c| {
+        c.request_status("q0").await.split(" was").next().unwrap_or_default().to_owned()
+    })
+    .await;
+    assert_eq!((c.node_of("q0").await.as_str(), c.node_of("q1").await.as_str()), ("", ""));
+
+    // One of them never comes.
+    let gang = [c.plain("r0", "node-0").await, c.plain("r1", "node-0").await, c.plain("r2", "node-0").await];
+    let faults =
+        FaultLayer::new(1, vec![Rule::on("create", "bindrequests").after(2).fault(Fault::Status(500))]);
+    let written = c.binder(Some(&faults)).submit_gang(&gang, 3, 1).await;
+    assert_eq!(written.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, true, false]);
+    let reason = "Failed 1 cannot be bound: only 2 of the 3 requests of its gang are there, 3 are needed";
+    c.until(MINUTE, reason, async |c| c.request_status("r0").await).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_gang_of_requests_is_tried_again_together() {
+    let c = cluster(1, 1).await;
+    let faults =
+        FaultLayer::new(1, vec![Rule::on("create", "configmaps").times(2).fault(Fault::Status(500))]);
+    c.serve(Some(&faults));
+    let gang = [c.plain("p0", "node-0").await, c.half("p1", "node-0", &["g1"]).await];
+    c.binder(None).submit_gang(&gang, 2, 4).await;
+    for name in ["p0", "p1"] {
+        c.until(MINUTE, "Succeeded 2 -", async |c| c.request_status(name).await).await;
+    }
+    assert_eq!((c.node_of("p0").await.as_str(), c.node_of("p1").await.as_str()), ("node-0", "node-0"));
+}

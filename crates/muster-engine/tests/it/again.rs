@@ -1,0 +1,138 @@
+//! Who is sent away on trial and finds a place again: its own, if nobody else has got it meanwhile.
+
+use crate::small::{NOON, amounts, asking, gang, leaf, node, one_gpu, pod, queue};
+use muster_engine::Engine;
+use muster_engine::audit::audit;
+use muster_model::{
+    Claim, ClaimUse, Cluster, Decisions, Device, DeviceAlternative, DeviceCount, DeviceName, DeviceReach,
+    DeviceRequest, GPU, Group, Key, Min, PodState, Policy, Resource,
+};
+use std::sync::Arc;
+
+fn device(name: &str) -> DeviceName {
+    DeviceName { driver: "d".into(), pool: "node".into(), device: name.into() }
+}
+
+/// A node with three GPUs and these devices. Somebody runs on two of the GPUs, a gang that comes later takes the third in this cycle, and one
+/// of high priority needs two: who runs has to go, and the other is sent away on trial and finds room again. The latter two claim a device.
+fn crossing(devices: &[&str]) -> Cluster {
+    let mut cluster = Cluster {
+        now: NOON,
+        nodes: vec![Arc::new(node("node", amounts(10_000, 1 << 30, 3 * GPU, 10)))],
+        queues: vec![Arc::new(queue("team", None))],
+        ..Cluster::default()
+    };
+    for name in devices {
+        cluster.devices.push(Arc::new(Device {
+            name: device(name),
+            reach: DeviceReach::Node("node".into()),
+            attributes: [].into(),
+            counters: Vec::new(),
+            counter_totals: Vec::new(),
+            gpu: false,
+            no_schedule: false,
+        }));
+    }
+    for (name, priority, gpus, claims) in [("low", 1, 1, true), ("runs", 2, 2, false), ("high", 3, 2, true)] {
+        let mut gang = gang(name, vec![leaf(1)]);
+        gang.priority = priority;
+        let mut shape = one_gpu();
+        shape.requests.set(Resource::Gpu, gpus * GPU);
+        if claims {
+            let claim = Key::new("default", name);
+            shape.claims.push(ClaimUse { name: "c".into(), claim: claim.clone() });
+            let alternative = DeviceAlternative {
+                name: "".into(),
+                candidates: devices.iter().map(|name| device(name)).collect(),
+                count: DeviceCount::Exactly(1),
+                admin: false,
+                gpu: false,
+            };
+            cluster.claims.push(Arc::new(Claim {
+                key: claim,
+                requests: vec![DeviceRequest { name: "r".into(), alternatives: vec![alternative] }],
+                same: Vec::new(),
+                allocation: None,
+                reserved_for: Vec::new(),
+                of_pod: Some(name.into()),
+                queue: None,
+                defect: None,
+            }));
+        }
+        let mut pod = pod(name, name, shape);
+        if name == "runs" {
+            pod.state = PodState::Running;
+            pod.node = Some("node".into());
+        }
+        cluster.gangs.push(Arc::new(gang));
+        cluster.pods.push(Arc::new(pod));
+    }
+    cluster
+}
+
+/// What was decided, a line for each, sorted: `bind low b`, `evict runs`, `promise high a`.
+fn lines(decisions: &Decisions) -> Vec<String> {
+    let placed = decisions.binds.iter().map(|b| ("bind", &b.pod, &b.placement));
+    let promised = decisions.pipelined.iter().map(|p| ("promise", &p.pod, &p.placement));
+    let places = placed.chain(promised).map(|(what, pod, place)| {
+        let devices: Vec<&str> = place.devices.iter().map(|(_, _, device)| &*device.device).collect();
+        format!("{what} {} {}", pod.name, devices.join(","))
+    });
+    let evicted = decisions.evictions.iter().map(|e| format!("evict {}", e.pod.name));
+    let mut lines: Vec<String> = evicted.chain(places).collect();
+    lines.sort();
+    lines
+}
+
+#[track_caller]
+fn check(cluster: Cluster, expected: &[&str]) {
+    let policy = Policy::default();
+    let decisions = Engine::build(cluster.clone(), policy.clone()).0.cycle(cluster.now);
+    assert_eq!(audit(&cluster, &policy, &decisions), []);
+    assert_eq!(lines(&decisions), expected);
+}
+
+#[test]
+fn a_device_is_promised_once() {
+    check(crossing(&[]), &[]);
+    check(crossing(&["a"]), &["evict runs", "promise high a"]);
+    check(crossing(&["a", "b"]), &["evict runs", "promise high a", "promise low b"]);
+    check(crossing(&["a", "b", "c"]), &["evict runs", "promise high a", "promise low b"]);
+}
+
+/// The same, but the gang that is sent away has a pod more, in these groups: (name, parent, minimum).
+fn in_groups(groups: &[(&str, Option<u32>, Min)], of_low: &str, of_more: &str) -> Cluster {
+    let mut cluster = crossing(&["a", "b"]);
+    let low = Arc::make_mut(&mut cluster.gangs[0]);
+    low.groups = groups
+        .iter()
+        .map(|&(name, parent, min)| Group { name: name.into(), parent, min, topology: None })
+        .collect();
+    Arc::make_mut(&mut cluster.pods[0]).group = Some(of_low.into());
+    let mut more = pod("more", "low", asking(amounts(100, 1 << 20, 0, 1)));
+    more.group = Some(of_more.into());
+    cluster.pods.push(Arc::new(more));
+    cluster
+}
+
+/// A pod that is only promised its place again takes along those that are of no use without it. Who comes back brings nobody that it can do
+/// without.
+#[test]
+fn no_part_of_a_minimum_is_bound_alone() {
+    let (all, one) = (Min::Children(None), Min::Children(Some(1)));
+    let both = ["evict runs", "promise high a", "promise low b", "promise more "];
+    check(in_groups(&[("leaf", None, Min::Pods(2))], "leaf", "leaf"), &both);
+    check(in_groups(&[("leaf", None, Min::Pods(1))], "leaf", "leaf"), &both[..3]);
+    let leaves = |need| [("root", None, need), ("a", Some(0), Min::Pods(1)), ("b", Some(0), Min::Pods(1))];
+    check(in_groups(&leaves(all), "a", "b"), &both);
+    check(in_groups(&leaves(one), "a", "b"), &both[..3]);
+    // Both are needed in a group that the gang could do without.
+    let spare = [
+        ("root", None, one),
+        ("inner", Some(0), all),
+        ("a", Some(1), Min::Pods(1)),
+        ("b", Some(1), Min::Pods(1)),
+        ("spare", Some(0), Min::Pods(0)),
+    ];
+    check(in_groups(&spare, "a", "b"), &both);
+}

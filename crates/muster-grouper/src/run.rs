@@ -1,0 +1,581 @@
+//! Runs the grouper: looks at each pod of ours when it comes or changes, or when an owner of it does.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+
+use futures::future::Either;
+use muster_runtime::api::Patch;
+use muster_runtime::common::{Pod, PodGroup};
+use muster_runtime::follow::{Collection, Seen, follow};
+use muster_runtime::json::stable_u64;
+use muster_runtime::object::{Meta, Strings};
+use muster_runtime::queue::{Next, Queue, work};
+use muster_runtime::store::Change;
+use muster_runtime::{ApiError, Context, Key, Object, Store};
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::Options;
+use crate::chain::{End, Found, Owner, Reference, Walk, walk};
+use crate::defaults::{Defaults, TYPES};
+use crate::group::{Grouping, GroupingError, Leave, Want, World, group, left_alone};
+use crate::keys;
+use crate::kinds::lws::is_leader;
+use crate::owners::{Fetched, Owners};
+use crate::plan::{Step, membership, plan};
+
+const WARNING: &str = "PodGrouperWarning";
+/// More objects than any pod's grouping has to read.
+const MOST_READS: usize = 64;
+/// A refusal is looked at again now and then: what was wrong may be something that is not watched.
+const REFUSED: Duration = Duration::from_secs(60);
+/// How often a pod asks whether PodGangs are served by now.
+const NO_GANGS: Duration = Duration::from_secs(30);
+/// A group with more sub-groups than this is not compared again for each of its pods.
+const LARGE: usize = 16;
+/// So many large groups are remembered.
+const MOST_LARGE: usize = 4096;
+/// So many warnings are remembered, so that they are not said again for each pod.
+const TOLD: usize = 8192;
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct PriorityClass {
+    metadata: Meta,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Namespace {
+    metadata: Meta,
+}
+
+muster_runtime::kinds! {
+    PriorityClass = "scheduling.k8s.io" "v1" "PriorityClass" "priorityclasses";
+    Namespace = "" "v1" "Namespace" "namespaces";
+}
+
+/// Starts the grouper.
+pub fn start(cx: &Context, options: Options) -> impl Future<Output = ()> + Send + 'static {
+    let cx = cx.named("pod-grouper");
+    let options = Arc::new(options);
+    let pods = cx.stores.of::<Pod>();
+    let groups = cx.stores.of::<PodGroup>();
+    let classes = cx.stores.of::<PriorityClass>();
+    let namespaces = (!options.namespace_labels.is_empty()).then(|| cx.stores.of::<Namespace>());
+    let queue = Queue::new();
+    let (owners, follow_owners) = Owners::new(&cx, pods.clone(), queue.clone());
+    {
+        let (owners, queue, options) = (owners.clone(), queue.clone(), options.clone());
+        pods.observe(move |change| note_pod(change, &options, &owners, &queue));
+    }
+    {
+        let (owners, queue, pods) = (owners.clone(), queue.clone(), pods.clone());
+        groups.observe(move |change| note_group(change, &pods, &owners, &queue));
+    }
+    let (defaults, follow_defaults) = follow_defaults(&cx, &options);
+    let grouper = Arc::new(Grouper {
+        cx,
+        options,
+        pods,
+        groups,
+        classes,
+        namespaces,
+        owners,
+        queue,
+        defaults,
+        turns: Turns::default(),
+        told: Mutex::default(),
+        sealed: Mutex::default(),
+    });
+    async move {
+        let serve = grouper.serve();
+        tokio::join!(serve, follow_owners, follow_defaults);
+    }
+}
+
+/// Puts a pod into the queue if what happened to it can matter for its group.
+fn note_pod(change: &Change<'_, Pod>, options: &Options, owners: &Owners, queue: &Queue<Key>) {
+    let ours = |pod: &&Arc<Pod>| options.scheduler_names.contains(&pod.spec.scheduler_name);
+    let (old, new) = (change.old.filter(ours), change.new.filter(ours));
+    owners.note_pod(old.map(|pod| &**pod), new.map(|pod| &**pod));
+    let Some(new) = new else { return };
+    if new.is_over() || new.metadata.deleting() {
+        return;
+    }
+    if old.is_none_or(|old| matters(old, new)) {
+        queue.add(new.key());
+    }
+}
+
+fn matters(old: &Pod, new: &Pod) -> bool {
+    let (a, b) = (&old.metadata, &new.metadata);
+    // What the binder, the kubelet and this service itself write matters to nobody here. A group that appears is what
+    // this service wrote, or what it will find when its turn comes.
+    let appeared = |key: &str, a: &Strings, b: &Strings| !a.contains_key(key) && b.contains_key(key);
+    let differ = |a: &Strings, b: &Strings, own: &str| {
+        if a == b {
+            return false;
+        }
+        let fresh = appeared(own, a, b);
+        let a = a.iter().filter(|(key, _)| !is_noise(key));
+        let b = b.iter().filter(|(key, _)| !is_noise(key) && !(fresh && *key == own));
+        !a.eq(b)
+    };
+    differ(&a.labels, &b.labels, keys::SUBGROUP)
+        || differ(&a.annotations, &b.annotations, keys::GROUP)
+        || a.owner_references != b.owner_references
+        || a.uid != b.uid
+        || (is_leader(new) && old.is_bound() != new.is_bound())
+}
+
+/// Labels and annotations that binding and running leave on pods.
+fn is_noise(key: &str) -> bool {
+    key == keys::NODE_POOL
+        || key == "received-resource-type"
+        || key.starts_with("runai")
+        || key.starts_with("run.ai/")
+        || key.starts_with("kai.scheduler/numa-placement-")
+}
+
+/// A group that is gone while its pods are not must come back.
+fn note_group(change: &Change<'_, PodGroup>, pods: &Store<Pod>, owners: &Owners, queue: &Queue<Key>) {
+    let (Some(old), None) = (change.old, change.new) else { return };
+    let namespace = &old.metadata.namespace;
+    let wake = |pod: &Pod| {
+        if !pod.is_over()
+            && !pod.metadata.deleting()
+            && pod.metadata.annotation(keys::GROUP) == Some(&old.metadata.name)
+        {
+            queue.add(pod.key());
+        }
+    };
+    for owner in &old.metadata.owner_references {
+        if owner.kind == "Pod" {
+            if let Some(pod) = pods.get(&Key::new(namespace.clone(), owner.name.clone())) {
+                wake(&pod);
+            }
+        }
+        owners.pods_below(&owner.uid).iter().for_each(|pod| wake(pod));
+    }
+}
+
+struct Grouper {
+    cx: Context,
+    options: Arc<Options>,
+    pods: Arc<Store<Pod>>,
+    groups: Arc<Store<PodGroup>>,
+    classes: Arc<Store<PriorityClass>>,
+    namespaces: Option<Arc<Store<Namespace>>>,
+    owners: Arc<Owners>,
+    queue: Arc<Queue<Key>>,
+    defaults: DefaultsNow,
+    turns: Turns,
+    told: Mutex<HashSet<u64>>,
+    /// Large groups that were found right, and what they were like then.
+    sealed: Mutex<HashMap<Key, Seal>>,
+}
+
+/// What a group was wanted to be, and which PodGroup was found to be so.
+#[derive(Debug, Clone, PartialEq)]
+struct Seal {
+    wanted: u64,
+    uid: String,
+    generation: i64,
+}
+
+impl Seal {
+    fn of(grouping: &Grouping, there: Option<&PodGroup>) -> Option<Self> {
+        let there = there?;
+        let mut hash = std::hash::DefaultHasher::new();
+        grouping.hash_group(&mut hash);
+        Some(Seal {
+            wanted: std::hash::Hasher::finish(&hash),
+            uid: there.metadata.uid.clone(),
+            generation: there.metadata.generation,
+        })
+    }
+}
+
+/// What a pod's grouping came to.
+enum Outcome {
+    Grouped(Box<Grouping>),
+    Wait(Duration),
+    Nothing,
+    Refused(GroupingError, Option<String>),
+}
+
+impl Grouper {
+    async fn serve(self: Arc<Self>) {
+        let synced = self.cx.synced([self.pods.synced()]).await.is_some()
+            && self.cx.synced([self.groups.synced()]).await.is_some()
+            && self.cx.synced([self.classes.synced()]).await.is_some();
+        if !synced {
+            return;
+        }
+        if let Some(namespaces) = &self.namespaces
+            && self.cx.synced([namespaces.synced()]).await.is_none()
+        {
+            return;
+        }
+        if self.cx.cancel.run_until_cancelled(self.defaults.ready()).await.is_none() {
+            return;
+        }
+        let n_workers = self.options.workers.max(1);
+        work("pod-grouper", self.queue.clone(), n_workers, self.cx.cancel.clone(), |key| self.look(key))
+            .await;
+    }
+
+    async fn look(&self, key: Key) -> Result<Next, ApiError> {
+        let Some(pod) = self.pods.get(&key).filter(|pod| self.is_ours(pod)) else { return Ok(Next::Idle) };
+        match self.grouping(&key, &pod).await? {
+            Outcome::Nothing => Ok(Next::Idle),
+            Outcome::Wait(wait) => Ok(Next::After(wait)),
+            Outcome::Grouped(grouping) => self.apply(&key, &pod, &grouping).await,
+            Outcome::Refused(error, workload) => {
+                self.tell(&pod, workload.as_deref().unwrap_or(&pod.metadata.uid), &error.to_string());
+                Ok(Next::After(REFUSED))
+            }
+        }
+    }
+
+    fn is_ours(&self, pod: &Pod) -> bool {
+        let has = |labels: &Strings, wanted: &Strings| wanted.iter().all(|(k, v)| labels.get(k) == Some(v));
+        self.options.scheduler_names.contains(&pod.spec.scheduler_name)
+            && !pod.is_over()
+            && !pod.metadata.deleting()
+            && left_alone(pod).is_none()
+            && has(&pod.metadata.labels, &self.options.pod_labels)
+            && self.namespaces.as_ref().is_none_or(|namespaces| {
+                let namespace = namespaces.get(&Key::new("", pod.metadata.namespace.clone()));
+                namespace.is_some_and(|ns| has(&ns.metadata.labels, &self.options.namespace_labels))
+            })
+    }
+
+    /// Reads what must be read, and groups the pod.
+    async fn grouping(&self, key: &Key, pod: &Pod) -> Result<Outcome, ApiError> {
+        let namespace = key.namespace.as_str();
+        let workload = pod.metadata.owner_references.first().map(|owner| owner.uid.clone());
+        let mut read: Vec<(Reference, Found)> = Vec::new();
+        let (chain, end) = loop {
+            let find = |reference: &Reference| {
+                let known = read.iter().find(|(known, _)| known == reference).map(|(_, found)| found.clone());
+                known.or_else(|| self.owners.find(reference, namespace))
+            };
+            match walk(pod, find) {
+                Err(error) => return Ok(Outcome::Refused(error, workload)),
+                Ok(Walk::Chain(chain, end)) => break (chain, end),
+                Ok(Walk::Unread(reference)) if read.len() < MOST_READS => {
+                    match self.owners.fetch(&reference, namespace, key).await? {
+                        Fetched::Found(found) => read.push((reference, found)),
+                        Fetched::Wait(wait) => return Ok(Outcome::Wait(wait)),
+                    }
+                }
+                Ok(Walk::Unread(_)) => return Ok(Outcome::Wait(REFUSED)),
+            }
+        };
+        // Its owners are going, and soon it goes with them: it stays where it is.
+        if end == End::Gone && pod.metadata.annotation(keys::GROUP).is_some() {
+            return Ok(Outcome::Nothing);
+        }
+        let defaults = self.defaults.now();
+        let has_class = |name: &str| self.classes.get(&Key::new("", name)).is_some();
+        let has_group = |name: &str| self.groups.get(&Key::new(namespace, name)).is_some();
+        let mut also: Vec<(Reference, Option<Arc<Owner>>)> = Vec::new();
+        let mut peers: Option<Vec<Arc<Pod>>> = None;
+        loop {
+            let world = World {
+                options: &self.options,
+                defaults: &defaults,
+                has_class: &has_class,
+                has_group: &has_group,
+                also: &also,
+                peers: peers.as_deref(),
+            };
+            match group(pod, &chain, &world) {
+                Ok(grouping) => return Ok(Outcome::Grouped(Box::new(grouping))),
+                Err(GroupingError::Missing(Want::Peers)) if peers.is_none() => {
+                    let top = chain.last().map_or("", |owner| owner.uid.as_str());
+                    peers = Some(self.owners.pods_below(top));
+                }
+                Err(GroupingError::Missing(Want::Object(reference)))
+                    if also.len() < MOST_READS && !also.iter().any(|(known, _)| *known == reference) =>
+                {
+                    let found = match self.owners.find(&reference, namespace) {
+                        Some(found) => found,
+                        None => match self.owners.fetch(&reference, namespace, key).await? {
+                            Fetched::Found(found) => found,
+                            Fetched::Wait(wait) => return Ok(Outcome::Wait(wait)),
+                        },
+                    };
+                    let object = match found {
+                        Found::Known(owner) => Some(owner),
+                        Found::Gone | Found::Closed => None,
+                    };
+                    also.push((reference, object));
+                }
+                Err(GroupingError::LeftAlone(Leave::NoPodGang(_))) => return Ok(Outcome::Wait(NO_GANGS)),
+                Err(GroupingError::LeftAlone(_) | GroupingError::Missing(_)) => return Ok(Outcome::Nothing),
+                Err(error) => {
+                    let workload = chain.last().map(|owner| owner.uid.clone()).or(workload);
+                    return Ok(Outcome::Refused(error, workload));
+                }
+            }
+        }
+    }
+
+    /// Writes what is missing: the group first, then the pod.
+    async fn apply(&self, key: &Key, pod: &Pod, grouping: &Grouping) -> Result<Next, ApiError> {
+        let group = Key::new(key.namespace.clone(), grouping.name.clone());
+        let there = self.groups.get(&group);
+        // Of a group with very many sub-groups, each pod would compare them all.
+        let large = grouping.subgroups.len() > LARGE;
+        let seen = large.then(|| Seal::of(grouping, there.as_deref())).flatten();
+        if let Some(seal) = &seen
+            && self.sealed.lock().unwrap_or_else(PoisonError::into_inner).get(&group) == Some(seal)
+        {
+            return self.join(key, pod, grouping, membership(pod, grouping)).await;
+        }
+        let plan = plan(pod, grouping, there.as_deref(), &self.options);
+        if let (Some(seal), Step::Nothing) = (seen, &plan.group) {
+            let mut sealed = self.sealed.lock().unwrap_or_else(PoisonError::into_inner);
+            if sealed.len() >= MOST_LARGE {
+                sealed.clear();
+            }
+            sealed.insert(group.clone(), seal);
+        }
+        if plan.group != Step::Nothing {
+            match self.turns.take(&group, key) {
+                Turn::Later(Some(wait)) => return Ok(Next::After(wait)),
+                // Woken when the group is written.
+                Turn::Later(None) => return Ok(Next::Idle),
+                Turn::Mine => {}
+            }
+            let written = self.write_group(&group, plan.group).await;
+            let (woken, wait) = self.turns.give_back(&group, written.is_ok());
+            match wait {
+                None => woken.into_iter().for_each(|pod| self.queue.add(pod)),
+                Some(wait) => woken.into_iter().for_each(|pod| self.queue.add_after(pod, wait)),
+            }
+            match written {
+                Ok(true) => {
+                    for note in &grouping.notes {
+                        self.tell(pod, &grouping.owner.uid, note);
+                    }
+                }
+                // Another was first: what it wrote is looked at anew.
+                Ok(false) => return Ok(Next::After(Duration::ZERO)),
+                Err(error) => {
+                    tracing::debug!(%group, %error, "a pod group was not written");
+                    if is_refusal(&error) {
+                        let message = format!("PodGroup {group} cannot be written: {}", error.message());
+                        self.tell(pod, &grouping.owner.uid, &message);
+                    }
+                    return Ok(Next::After(wait.unwrap_or(REFUSED)));
+                }
+            }
+        }
+        self.join(key, pod, grouping, plan.pod).await
+    }
+
+    /// Makes the pod a member of its group, which is there.
+    async fn join(
+        &self,
+        key: &Key,
+        pod: &Pod,
+        grouping: &Grouping,
+        patch: Option<Value>,
+    ) -> Result<Next, ApiError> {
+        let Some(patch) = patch else { return Ok(Next::Idle) };
+        match self.cx.api.patch::<Pod>(key, "", Patch::Merge, &patch).await {
+            Ok(pod) => {
+                self.pods.enter(pod);
+                Ok(Next::Idle)
+            }
+            Err(error) if error.not_found() => Ok(Next::Idle),
+            // Most often the name is another pod's by now, and then the watch says so.
+            Err(error) if error.conflict() => Ok(Next::After(Duration::from_millis(100))),
+            Err(error) => {
+                if is_refusal(&error) {
+                    let message = format!("the pod cannot be put into its PodGroup: {}", error.message());
+                    self.tell(pod, &grouping.owner.uid, &message);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Out: `false` when another was first.
+    async fn write_group(&self, group: &Key, step: Step) -> Result<bool, ApiError> {
+        let (answer, fresh) = match step {
+            Step::Nothing => return Ok(true),
+            Step::Create(body) => match self.cx.api.create::<PodGroup>(&group.namespace, &body).await {
+                Err(error) if error.already_exists() => (self.cx.api.get::<PodGroup>(group).await?, false),
+                answer => (answer?, true),
+            },
+            Step::Patch(body) => (self.cx.api.patch::<PodGroup>(group, "", Patch::Merge, &body).await?, true),
+        };
+        self.groups.enter(answer);
+        Ok(fresh)
+    }
+
+    /// Warns about a pod, once for all pods of its workload.
+    fn tell(&self, pod: &Pod, workload: &str, message: &str) {
+        let id = stable_u64(&format!("{workload} {message}"));
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.len() >= TOLD {
+            told.clear();
+        }
+        if told.insert(id) {
+            self.cx.events.warning(pod, WARNING, message);
+        }
+    }
+}
+
+/// The server said no and will say no again.
+fn is_refusal(error: &ApiError) -> bool {
+    matches!(error.code(), 400 | 403 | 422) && !error.message().contains("being terminated")
+}
+
+/// Who writes a group. Many pods of a gang come at once and one of them writes; the others come again afterwards, and a
+/// group that cannot be written is tried again after waits that grow, however many pods it has.
+#[derive(Default)]
+struct Turns {
+    state: Mutex<HashMap<Key, Writing>>,
+}
+
+#[derive(Default)]
+struct Writing {
+    busy: bool,
+    waiting: Vec<Key>,
+    failures: u32,
+    not_before: Option<Instant>,
+}
+
+enum Turn {
+    Mine,
+    Later(Option<Duration>),
+}
+
+impl Turns {
+    fn take(&self, group: &Key, pod: &Key) -> Turn {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let writing = state.entry(group.clone()).or_default();
+        if writing.busy {
+            writing.waiting.push(pod.clone());
+            return Turn::Later(None);
+        }
+        if let Some(wait) = writing.not_before.and_then(|at| at.checked_duration_since(Instant::now()))
+            && !wait.is_zero()
+        {
+            return Turn::Later(Some(wait));
+        }
+        writing.busy = true;
+        Turn::Mine
+    }
+
+    /// Out: who waited, and for how long all must wait after a failure.
+    fn give_back(&self, group: &Key, ok: bool) -> (Vec<Key>, Option<Duration>) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if ok {
+            return (state.remove(group).map(|writing| writing.waiting).unwrap_or_default(), None);
+        }
+        let now = Instant::now();
+        // Groups whose pods have gone are forgotten when their time is long over.
+        if state.len() > TOLD {
+            state.retain(|_, w| w.busy || w.not_before.is_some_and(|at| at + REFUSED > now));
+        }
+        let writing = state.entry(group.clone()).or_default();
+        writing.busy = false;
+        writing.failures = writing.failures.saturating_add(1);
+        let wait = Duration::from_millis(200) * 2_u32.pow(writing.failures.min(9));
+        let wait = wait.min(REFUSED);
+        writing.not_before = Some(now + wait);
+        (std::mem::take(&mut writing.waiting), Some(wait))
+    }
+}
+
+/// The administrator's defaults as they are now.
+struct DefaultsNow {
+    current: Arc<RwLock<Arc<Defaults>>>,
+    known: watch::Receiver<bool>,
+}
+
+impl DefaultsNow {
+    fn now(&self) -> Arc<Defaults> {
+        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Waits until they are read; for a ConfigMap that may not be read, not for ever.
+    async fn ready(&self) {
+        let mut known = self.known.clone();
+        let wait = tokio::time::timeout(Duration::from_secs(5), known.wait_for(|known| *known));
+        if wait.await.is_err() {
+            tracing::warn!(
+                "the ConfigMap with default priorities cannot be read: there are no such defaults"
+            );
+        }
+    }
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct ConfigMap {
+    data: BTreeMap<String, String>,
+}
+
+fn follow_defaults(
+    cx: &Context,
+    options: &Options,
+) -> (DefaultsNow, impl Future<Output = ()> + Send + 'static + use<>) {
+    let current: Arc<RwLock<Arc<Defaults>>> = Arc::default();
+    let (tell, known) = watch::channel(options.default_priorities.is_none());
+    let set = {
+        let current = current.clone();
+        move |defaults: Defaults| {
+            *current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(defaults)
+        }
+    };
+    let work = match options.default_priorities.clone() {
+        None => Either::Left(std::future::ready(())),
+        Some((namespace, name)) => {
+            let collection = Collection {
+                path: format!("/api/v1/namespaces/{namespace}/configmaps"),
+                query: format!("fieldSelector=metadata.name%3D{name}"),
+            };
+            Either::Right(follow(
+                cx.api.clone(),
+                collection,
+                Duration::from_secs(300),
+                cx.cancel.clone(),
+                move |seen| match seen {
+                    Seen::Put { text, .. } => match read_defaults(text) {
+                        Ok(defaults) => set(defaults),
+                        Err(error) => {
+                            tracing::warn!(
+                                namespace,
+                                name,
+                                error,
+                                "the default priorities cannot be read; those from before hold"
+                            );
+                        }
+                    },
+                    Seen::Gone { .. } => set(Defaults::default()),
+                    Seen::Synced | Seen::Absent => {
+                        tell.send_replace(true);
+                    }
+                },
+            ))
+        }
+    };
+    (DefaultsNow { current, known }, work)
+}
+
+fn read_defaults(text: &str) -> Result<Defaults, String> {
+    let map: ConfigMap = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    let types = map.data.get(TYPES).ok_or_else(|| format!("data has no key {TYPES}"))?;
+    Defaults::read(types).map_err(|error| format!("data.{TYPES}: {error}"))
+}

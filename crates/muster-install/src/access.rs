@@ -1,0 +1,525 @@
+//! What each component may do: the least that it needs.
+//!
+//! In: a component. Out: its [`Access`], from which roles, bindings and the table in docs/install.md are made; and
+//! [`allows`], which answers whether a request is covered by rendered roles. Must stay true: no wildcards, no Secret
+//! outside the component's own namespace, and no verb that the component's code does not use.
+
+use serde_json::{Value, json};
+
+use crate::component::Component;
+use crate::settings::{CERTIFICATES, Settings, WEBHOOKS};
+
+/// One rule of a role.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rule {
+    pub group: &'static str,
+    pub resources: Vec<&'static str>,
+    pub verbs: Vec<&'static str>,
+    /// Only objects of these names; empty means all.
+    pub names: Vec<String>,
+}
+
+/// Where a rule holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Place {
+    /// Everywhere.
+    Cluster,
+    /// The namespace that Muster runs in.
+    Own,
+    /// The namespace of the pods that hold shared GPUs.
+    Reservations,
+    /// The namespace of the pods that ask for nodes.
+    Scaling,
+}
+
+impl Place {
+    pub fn namespace(self, settings: &Settings) -> Option<&str> {
+        match self {
+            Place::Cluster => None,
+            Place::Own => Some(&settings.namespace),
+            Place::Reservations => Some(&settings.reservation_namespace),
+            Place::Scaling => Some(&settings.scale_namespace),
+        }
+    }
+
+    pub fn words(self) -> &'static str {
+        match self {
+            Place::Cluster => "everywhere",
+            Place::Own => "own namespace",
+            Place::Reservations => "reservation namespace",
+            Place::Scaling => "scaling namespace",
+        }
+    }
+}
+
+const READ: &[&str] = &["get", "list", "watch"];
+
+fn rule(group: &'static str, resources: &[&'static str], verbs: &[&'static str]) -> Rule {
+    Rule { group, resources: resources.to_vec(), verbs: verbs.to_vec(), names: Vec::new() }
+}
+
+fn named(group: &'static str, resources: &[&'static str], verbs: &[&'static str], name: &str) -> Rule {
+    Rule { names: vec![name.to_owned()], ..rule(group, resources, verbs) }
+}
+
+/// Everything that a component may do, by place.
+pub fn access(component: Component) -> Vec<(Place, Vec<Rule>)> {
+    let mut out = match component {
+        Component::Scheduler => vec![(Place::Cluster, scheduler())],
+        Component::Binder => vec![
+            (Place::Cluster, binder()),
+            (Place::Reservations, vec![rule("", &["pods"], &["create", "delete", "patch"])]),
+        ],
+        Component::Grouper => vec![(Place::Cluster, grouper())],
+        Component::Podgroups => vec![(
+            Place::Cluster,
+            [counted(), vec![rule("scheduling.run.ai", &["podgroups/status"], &["patch"]), events()]]
+                .concat(),
+        )],
+        Component::Queues => vec![(
+            Place::Cluster,
+            [counted(), vec![rule("scheduling.run.ai", &["queues/status"], &["patch"]), events()]].concat(),
+        )],
+        Component::ScaleAdjuster => vec![
+            (
+                Place::Cluster,
+                vec![
+                    rule("", &["pods", "nodes", "namespaces"], READ),
+                    rule("scheduling.run.ai", &["podgroups"], READ),
+                    rule("", &["podtemplates"], &["get", "list", "watch", "create", "patch", "delete"]),
+                    rule(
+                        "autoscaling.x-k8s.io",
+                        &["provisioningrequests"],
+                        &["get", "list", "watch", "create", "patch", "delete"],
+                    ),
+                    events(),
+                ],
+            ),
+            (
+                Place::Scaling,
+                vec![
+                    rule("", &["pods"], &["create", "delete", "patch"]),
+                    rule("", &["pods/status"], &["patch"]),
+                ],
+            ),
+        ],
+        Component::Admission => vec![
+            (
+                Place::Cluster,
+                vec![
+                    rule("", &["namespaces"], READ),
+                    rule("scheduling.run.ai", &["queues"], READ),
+                    rule("scheduling.k8s.io", &["priorityclasses"], READ),
+                    rule("node.k8s.io", &["runtimeclasses"], READ),
+                    // A creation cannot be limited to a name.
+                    rule(
+                        "admissionregistration.k8s.io",
+                        &["mutatingwebhookconfigurations", "validatingwebhookconfigurations"],
+                        &["create"],
+                    ),
+                    named(
+                        "admissionregistration.k8s.io",
+                        &["mutatingwebhookconfigurations", "validatingwebhookconfigurations"],
+                        &["get", "patch"],
+                        WEBHOOKS,
+                    ),
+                ],
+            ),
+            (
+                Place::Own,
+                vec![
+                    rule("", &["secrets"], &["create"]),
+                    named("", &["secrets"], &["get", "update"], CERTIFICATES),
+                ],
+            ),
+        ],
+        Component::Operator => vec![(Place::Cluster, operator())],
+    };
+    // One holder at a time, and a way to say so.
+    let lease = rule("coordination.k8s.io", &["leases"], &["get", "create", "patch"]);
+    match out.iter_mut().find(|(place, _)| *place == Place::Own) {
+        Some((_, rules)) => rules.push(lease),
+        None => out.push((Place::Own, vec![lease])),
+    }
+    out
+}
+
+fn events() -> Rule {
+    rule("", &["events"], &["create", "patch"])
+}
+
+/// What is counted in the statuses of groups and queues.
+fn counted() -> Vec<Rule> {
+    vec![
+        rule("", &["pods", "nodes"], READ),
+        rule("resource.k8s.io", &["resourceclaims"], READ),
+        rule("scheduling.k8s.io", &["priorityclasses"], READ),
+        rule("scheduling.run.ai", &["podgroups", "queues"], READ),
+    ]
+}
+
+fn scheduler() -> Vec<Rule> {
+    vec![
+        rule(
+            "",
+            &["pods", "nodes", "namespaces", "configmaps", "persistentvolumes", "persistentvolumeclaims"],
+            READ,
+        ),
+        rule("storage.k8s.io", &["storageclasses", "csinodes"], READ),
+        rule("resource.k8s.io", &["resourceclaims", "resourceslices", "deviceclasses"], READ),
+        rule("scheduling.k8s.io", &["priorityclasses"], READ),
+        rule("scheduling.run.ai", &["podgroups", "queues", "bindrequests"], READ),
+        rule("kai.scheduler", &["topologies"], READ),
+        rule("topology.node.k8s.io", &["noderesourcetopologies"], READ),
+        // What it decides.
+        rule("", &["pods/binding"], &["create"]),
+        rule("", &["pods"], &["patch", "delete"]),
+        rule("scheduling.run.ai", &["bindrequests"], &["create", "patch", "delete"]),
+        // Whether a scheduler of another make answers to a name of ours: its lease says so.
+        rule("coordination.k8s.io", &["leases"], &["get"]),
+        // What it says about it.
+        rule("", &["pods/status"], &["patch"]),
+        rule("scheduling.run.ai", &["podgroups", "podgroups/status"], &["patch"]),
+        events(),
+    ]
+}
+
+fn binder() -> Vec<Rule> {
+    vec![
+        rule("", &["pods", "nodes", "persistentvolumes", "persistentvolumeclaims", "configmaps"], READ),
+        rule("storage.k8s.io", &["storageclasses"], READ),
+        rule("resource.k8s.io", &["resourceclaims"], READ),
+        rule("scheduling.run.ai", &["bindrequests"], READ),
+        rule("", &["pods/binding"], &["create"]),
+        rule("", &["pods"], &["patch", "delete"]),
+        rule("", &["pods/status"], &["patch"]),
+        rule("", &["persistentvolumes", "persistentvolumeclaims"], &["patch"]),
+        rule("", &["configmaps"], &["create", "patch", "delete"]),
+        rule("resource.k8s.io", &["resourceclaims"], &["create", "patch", "delete"]),
+        rule("resource.k8s.io", &["resourceclaims/status"], &["patch"]),
+        rule("scheduling.run.ai", &["bindrequests"], &["create", "delete"]),
+        rule("scheduling.run.ai", &["bindrequests/status"], &["patch"]),
+        events(),
+    ]
+}
+
+fn grouper() -> Vec<Rule> {
+    let mut rules = vec![
+        rule("", &["pods", "configmaps", "namespaces"], READ),
+        rule("", &["pods"], &["patch"]),
+        rule("scheduling.k8s.io", &["priorityclasses"], READ),
+        rule("scheduling.run.ai", &["podgroups"], &["get", "list", "watch", "create", "patch"]),
+        events(),
+    ];
+    rules.extend(OWNERS.iter().map(|(group, kinds)| rule(group, kinds, READ)));
+    rules
+}
+
+/// The kinds that own pods, directly or not. The owner of a kind that is not here is not read: its pods are grouped by
+/// what they say themselves.
+pub const OWNERS: &[(&str, &[&str])] = &[
+    ("apps", &["deployments", "replicasets", "statefulsets", "daemonsets"]),
+    ("batch", &["jobs", "cronjobs"]),
+    ("jobset.x-k8s.io", &["jobsets"]),
+    (
+        "kubeflow.org",
+        &["pytorchjobs", "tfjobs", "xgboostjobs", "jaxjobs", "mpijobs", "notebooks", "scheduledworkflows"],
+    ),
+    ("trainer.kubeflow.org", &["trainjobs"]),
+    ("ray.io", &["rayclusters", "rayjobs", "rayservices"]),
+    ("leaderworkerset.x-k8s.io", &["leaderworkersets"]),
+    ("serving.knative.dev", &["services", "configurations", "revisions"]),
+    ("argoproj.io", &["workflows"]),
+    ("tekton.dev", &["pipelineruns", "taskruns"]),
+    ("sparkoperator.k8s.io", &["sparkapplications"]),
+    ("machinelearning.seldon.io", &["seldondeployments"]),
+    ("kubevirt.io", &["virtualmachineinstances"]),
+    ("workspace.devfile.io", &["devworkspaces"]),
+    ("amlarc.azureml.com", &["amljobs"]),
+    ("egx.nvidia.io", &["spotrequests"]),
+    ("nvidia.com", &["dynamographdeployments"]),
+    (
+        "run.ai",
+        &[
+            "runaijobs",
+            "trainingworkloads",
+            "interactiveworkloads",
+            "distributedworkloads",
+            "inferenceworkloads",
+            "distributedinferenceworkloads",
+        ],
+    ),
+    ("grove.io", &["podcliquesets", "podcliques", "podcliquescalinggroups", "podgangsets"]),
+    ("scheduler.grove.io", &["podgangs"]),
+    ("batch.volcano.sh", &["jobs", "cronjobs"]),
+    (
+        "batch.tensorstack.dev",
+        &[
+            "genericjobs",
+            "pytorchtrainingjobs",
+            "tensorflowtrainingjobs",
+            "xgboosttrainingjobs",
+            "mpijobs",
+            "colossalaijobs",
+            "deepspeedjobs",
+            "beamjobs",
+        ],
+    ),
+];
+
+fn operator() -> Vec<Rule> {
+    let keep = &["get", "list", "watch", "create", "patch", "delete"];
+    let mut rules = vec![
+        rule("kai.scheduler", &["configs", "schedulingshards"], READ),
+        rule("kai.scheduler", &["configs/status", "schedulingshards/status"], &["patch"]),
+        rule("", &["namespaces"], &["get", "create", "patch"]),
+        rule("", &["serviceaccounts", "services", "configmaps"], keep),
+        rule("apps", &["deployments"], keep),
+        rule("policy", &["poddisruptionbudgets"], keep),
+        rule("networking.k8s.io", &["networkpolicies"], keep),
+        rule(
+            "rbac.authorization.k8s.io",
+            &["clusterroles", "clusterrolebindings", "roles", "rolebindings"],
+            keep,
+        ),
+        rule("monitoring.coreos.com", &["servicemonitors", "prometheusrules"], keep),
+        events(),
+    ];
+    // Nobody can hand out what they do not have themselves, so the operator has what all the others have.
+    for component in Component::ALL.into_iter().filter(|c| *c != Component::Operator) {
+        for (_, more) in access(component) {
+            for new in more {
+                if !rules.contains(&new) {
+                    rules.push(new);
+                }
+            }
+        }
+    }
+    rules
+}
+
+/// What a scheduler may do besides when it takes names over: the leases of others are in the namespaces of others.
+pub fn taking_over() -> Rule {
+    rule("coordination.k8s.io", &["leases"], &["create", "patch"])
+}
+
+/// The rules as a role writes them: those with the same verbs, group and names are one.
+pub fn render(rules: &[Rule]) -> Vec<Value> {
+    let mut merged: Vec<Rule> = Vec::new();
+    for rule in rules {
+        match merged
+            .iter_mut()
+            .find(|m| (m.group, &m.verbs, &m.names) == (rule.group, &rule.verbs, &rule.names))
+        {
+            Some(same) => {
+                for resource in &rule.resources {
+                    if !same.resources.contains(resource) {
+                        same.resources.push(resource);
+                    }
+                }
+            }
+            None => merged.push(rule.clone()),
+        }
+    }
+    merged.iter().map(Rule::render).collect()
+}
+
+impl Rule {
+    fn render(&self) -> Value {
+        let mut value = json!({"apiGroups": [self.group], "resources": self.resources, "verbs": self.verbs});
+        if !self.names.is_empty() {
+            value["resourceNames"] = json!(self.names);
+        }
+        value
+    }
+}
+
+/// A request, as the authorizer sees it.
+#[derive(Debug, Clone, Copy)]
+pub struct Request<'a> {
+    pub verb: &'a str,
+    pub group: &'a str,
+    /// `pods`, `pods/status`.
+    pub resource: &'a str,
+    /// Empty for requests that concern all namespaces or none.
+    pub namespace: &'a str,
+    /// Empty when the request names no object.
+    pub name: &'a str,
+}
+
+/// Whether roles and bindings among these objects let a service account do this, by the rules of RBAC.
+pub fn allows(objects: &[Value], account_namespace: &str, account: &str, request: Request<'_>) -> bool {
+    let text = |value: &Value, pointer: &str| {
+        value.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
+    };
+    let bound = |binding: &&Value| {
+        let subjects = binding["subjects"].as_array().map(Vec::as_slice).unwrap_or_default();
+        subjects.iter().any(|s| {
+            s["kind"] == "ServiceAccount" && s["name"] == account && s["namespace"] == account_namespace
+        })
+    };
+    let holds = |binding: &&Value| {
+        binding["kind"] == "ClusterRoleBinding"
+            || (binding["kind"] == "RoleBinding"
+                && !request.namespace.is_empty()
+                && text(binding, "/metadata/namespace") == request.namespace)
+    };
+    objects.iter().filter(holds).filter(bound).any(|binding| {
+        let kind = text(binding, "/roleRef/kind");
+        let namespace = if kind == "Role" { text(binding, "/metadata/namespace") } else { String::new() };
+        objects
+            .iter()
+            .filter(|o| {
+                o["kind"] == kind.as_str()
+                    && o["metadata"]["name"] == binding["roleRef"]["name"]
+                    && text(o, "/metadata/namespace") == namespace
+            })
+            .flat_map(|role| role["rules"].as_array().map(Vec::as_slice).unwrap_or_default())
+            .any(|rule| covers(rule, request))
+    })
+}
+
+fn covers(rule: &Value, request: Request<'_>) -> bool {
+    let has = |field: &str, wanted: &str| {
+        rule[field].as_array().is_some_and(|list| list.iter().any(|v| v == wanted || v == "*"))
+    };
+    has("verbs", request.verb)
+        && has("apiGroups", request.group)
+        && has("resources", request.resource)
+        && (rule.get("resourceNames").is_none()
+            || rule["resourceNames"].as_array().is_some_and(|n| n.iter().any(|v| v == request.name)))
+}
+
+/// The table of docs/install.md.
+pub fn table() -> String {
+    let mut out = String::from("| component | where | group | resources | may |\n|---|---|---|---|---|\n");
+    for component in Component::ALL {
+        // The operator's own part; that it also has everything else is said in words.
+        let others: Vec<Rule> = match component {
+            Component::Operator => {
+                let rest = Component::ALL.into_iter().filter(|c| *c != Component::Operator);
+                rest.flat_map(access).flat_map(|(_, rules)| rules).collect()
+            }
+            _ => Vec::new(),
+        };
+        for (place, rules) in access(component) {
+            let own: Vec<Rule> = rules.into_iter().filter(|r| !others.contains(r)).collect();
+            for rule in render(&own) {
+                let list = |field: &str| {
+                    let items = rule[field].as_array().map(Vec::as_slice).unwrap_or_default();
+                    items.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", ")
+                };
+                let group = match list("apiGroups") {
+                    core if core.is_empty() => "core".to_owned(),
+                    group => group,
+                };
+                let mut resources = list("resources");
+                let names = list("resourceNames");
+                if !names.is_empty() {
+                    resources.push_str(&format!(" (only `{names}`)"));
+                }
+                out.push_str(&format!(
+                    "| {component} | {} | {group} | {resources} | {} |\n",
+                    place.words(),
+                    list("verbs")
+                ));
+            }
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::objects;
+
+    #[test]
+    fn nothing_is_a_wildcard_and_secrets_stay_at_home() {
+        for component in Component::ALL {
+            for (place, rules) in access(component) {
+                for rule in rules {
+                    assert!(
+                        !rule.verbs.contains(&"*") && !rule.resources.contains(&"*") && rule.group != "*"
+                    );
+                    let secrets = rule.resources.contains(&"secrets");
+                    assert!(
+                        !secrets || place == Place::Own || component == Component::Operator,
+                        "{component}"
+                    );
+                    let reads_secrets = secrets && rule.verbs.iter().any(|v| READ.contains(v));
+                    assert!(
+                        !reads_secrets || !rule.names.is_empty(),
+                        "{component} reads Secrets by name only"
+                    );
+                }
+            }
+        }
+    }
+
+    /// `account verb group/resource namespace/name`.
+    #[track_caller]
+    fn check(text: &str, expected: bool) {
+        let objects = objects(&Settings::default());
+        let parts: Vec<&str> = text.split(' ').collect();
+        let (group, resource) = parts[2].split_once(':').unwrap();
+        let (namespace, name) = parts[3].split_once('/').unwrap();
+        let request = Request { verb: parts[1], group, resource, namespace, name };
+        assert_eq!(allows(&objects, "muster-system", parts[0], request), expected, "{text}");
+    }
+
+    #[test]
+    fn who_may_do_what() {
+        check("muster-scheduler create :pods/binding a/p", true);
+        check("muster-scheduler list :pods /", true);
+        check("muster-scheduler patch coordination.k8s.io:leases muster-system/x", true);
+        check("muster-scheduler patch coordination.k8s.io:leases kube-system/x", false);
+        check("muster-scheduler get coordination.k8s.io:leases kube-system/kube-scheduler", true);
+        check("muster-scheduler create :pods kai-resource-reservation/x", true);
+        check("muster-scheduler create :pods a/x", false);
+        check("muster-scheduler get :secrets muster-system/muster-admission-certificates", false);
+        check("muster-controllers patch scheduling.run.ai:queues/status /q", true);
+        check("muster-controllers patch scheduling.run.ai:queues /q", false);
+        check("muster-controllers create :pods/binding a/p", false);
+        check("muster-controllers create :pods kai-scale-adjust/p", true);
+        check("muster-admission get :secrets muster-system/muster-admission-certificates", true);
+        check("muster-admission get :secrets muster-system/other", false);
+        check(
+            "muster-admission patch admissionregistration.k8s.io:mutatingwebhookconfigurations /muster-admission",
+            true,
+        );
+        check(
+            "muster-admission patch admissionregistration.k8s.io:mutatingwebhookconfigurations /other",
+            false,
+        );
+        check("nobody list :pods /", false);
+    }
+
+    /// RBAC lets nobody hand out more than they have: every rule of every other component must be the operator's too.
+    #[test]
+    fn the_operator_has_what_it_hands_out() {
+        let settings = Settings { operator: true, ..Settings::default() };
+        let all = objects(&settings);
+        for component in Component::ALL {
+            for (place, rules) in access(component) {
+                for rule in rules {
+                    for resource in &rule.resources {
+                        for verb in &rule.verbs {
+                            let request = Request {
+                                verb,
+                                group: rule.group,
+                                resource,
+                                namespace: place.namespace(&settings).unwrap_or_default(),
+                                name: rule.names.first().map(String::as_str).unwrap_or_default(),
+                            };
+                            assert!(
+                                allows(&all, "muster-system", "muster-operator", request),
+                                "{component}: {request:?}"
+                            );
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

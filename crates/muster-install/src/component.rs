@@ -1,0 +1,66 @@
+//! The parts of Muster that run in a cluster.
+//!
+//! In: nothing. Out: each part's name, as `muster run --components` spells it, and what it is for. Must stay true: the
+//! names are those of the command line.
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Component {
+    Scheduler,
+    Binder,
+    Grouper,
+    Podgroups,
+    Queues,
+    ScaleAdjuster,
+    Admission,
+    Operator,
+}
+
+impl Component {
+    pub const ALL: [Component; 8] = [
+        Component::Scheduler,
+        Component::Binder,
+        Component::Grouper,
+        Component::Podgroups,
+        Component::Queues,
+        Component::ScaleAdjuster,
+        Component::Admission,
+        Component::Operator,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Component::Scheduler => "scheduler",
+            Component::Binder => "binder",
+            Component::Grouper => "grouper",
+            Component::Podgroups => "podgroups",
+            Component::Queues => "queues",
+            Component::ScaleAdjuster => "scale-adjuster",
+            Component::Admission => "admission",
+            Component::Operator => "operator",
+        }
+    }
+
+    /// One sentence for the documentation.
+    pub fn purpose(self) -> &'static str {
+        match self {
+            Component::Scheduler => {
+                "decides where gangs run, binds simple pods itself, evicts, says why pods wait"
+            }
+            Component::Binder => "binds pods whose binding takes steps: shared GPUs, volumes, device claims",
+            Component::Grouper => "makes a PodGroup of each workload that pods belong to",
+            Component::Podgroups => "keeps the status of PodGroups",
+            Component::Queues => "keeps the status of Queues",
+            Component::ScaleAdjuster => "asks node autoscalers for what waits",
+            Component::Admission => {
+                "checks and completes pods, queues, pod groups and topologies as they are created"
+            }
+            Component::Operator => "turns a Config and its SchedulingShards into all of the above",
+        }
+    }
+}
+
+impl std::fmt::Display for Component {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}

@@ -1,0 +1,40 @@
+//! The operator: a `kai.scheduler/v1` Config and its SchedulingShards become everything that runs.
+//!
+//! Acts only where a Config called `kai-config` exists; without one it does nothing at all.
+
+pub mod plan;
+pub mod run;
+
+use muster_runtime::object::Meta;
+use serde::Deserialize;
+use serde_json::Value;
+
+pub use plan::CONFIG_FLAGS;
+pub use run::{Options, start};
+
+/// The Config that counts. There is one per cluster.
+pub const CONFIG: &str = "kai-config";
+
+/// The label of everything that the operator makes.
+pub const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "muster-operator");
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Config {
+    pub metadata: Meta,
+    pub spec: Value,
+    pub status: Value,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct SchedulingShard {
+    pub metadata: Meta,
+    pub spec: Value,
+    pub status: Value,
+}
+
+muster_runtime::kinds! {
+    Config = "kai.scheduler" "v1" "Config" "configs";
+    SchedulingShard = "kai.scheduler" "v1" "SchedulingShard" "schedulingshards";
+}

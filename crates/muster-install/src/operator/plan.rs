@@ -1,0 +1,1018 @@
+//! What the operator wants, and what it says about it.
+//!
+//! In: the Config, its shards, what is there. Out: the objects to apply and to delete, and the conditions. Must stay true:
+//! what a Config or a shard says is done, or said in the condition `Warnings`; nothing is dropped in silence. Only what
+//! carries the operator's label and is owned by this very Config is ever deleted, and never a namespace.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use muster_runtime::clock::{stamp, whole};
+use muster_runtime::object::Meta;
+use serde_json::{Map, Value, json};
+
+use super::{CONFIG, Config, MANAGED_BY, SchedulingShard};
+use crate::component::Component;
+use crate::monitoring;
+use crate::objects::{self, path, split_image};
+use crate::settings::{Set, Settings, Shard};
+use crate::workload::FLAGS;
+
+/// What the operator knows besides the Config.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Surroundings {
+    /// The operator's own image: everything runs from it unless the Config names another.
+    pub image: String,
+    /// The namespace that the operator runs in: it is there, and not the operator's to make.
+    pub namespace: String,
+    /// Whether the kinds of the Prometheus operator are served.
+    pub monitoring: bool,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    /// Made if absent, and never deleted.
+    pub namespaces: Vec<Value>,
+    /// Applied in this order.
+    pub objects: Vec<Value>,
+    /// Names of Deployments by the shard that they serve.
+    pub schedulers: BTreeMap<String, String>,
+    pub warnings: Vec<String>,
+    pub shard_warnings: BTreeMap<String, Vec<String>>,
+    /// What the Config needs and the cluster does not have.
+    pub missing: Vec<String>,
+}
+
+pub fn plan(config: &Config, shards: &[&SchedulingShard], around: &Surroundings) -> Plan {
+    let mut warnings = Vec::new();
+    let mut settings = settings(&config.spec, around, &mut warnings);
+    let (mut schedulers, mut shard_warnings) = (BTreeMap::new(), BTreeMap::new());
+    let mut pools: BTreeMap<String, String> = BTreeMap::new();
+    settings.shards.clear();
+    for shard in shards {
+        let mut said = Vec::new();
+        let made = scheduler_of(shard, &mut said);
+        let name = shard.metadata.name.clone();
+        if let Some(first) = pools.get(&made.partition) {
+            said.push(format!(
+                "has the same partitionLabelValue as shard {first}: only one of the two works at a time"
+            ));
+        } else {
+            pools.insert(made.partition.clone(), name.clone());
+        }
+        schedulers.insert(name.clone(), made.name.clone());
+        shard_warnings.insert(name, said);
+        settings.shards.push(made);
+    }
+    if shards.is_empty() {
+        warnings.push("there is no SchedulingShard, so nothing is scheduled".to_owned());
+    }
+    let mut missing = Vec::new();
+    let mut objects = objects::running(&settings);
+    if settings.monitoring {
+        if around.monitoring {
+            objects.extend(monitoring::objects(&settings));
+        } else {
+            missing
+                .push("monitoring.coreos.com/v1 (the Prometheus operator), for spec.prometheus".to_owned());
+        }
+    }
+    for object in &mut objects {
+        adopt(object, &config.metadata);
+    }
+    let mut namespaces = objects::namespaces(&settings);
+    namespaces.retain(|n| n["metadata"]["name"] != around.namespace.as_str());
+    Plan { namespaces, objects, schedulers, warnings, shard_warnings, missing }
+}
+
+/// Makes an object the Config's, so that it goes when the Config goes.
+fn adopt(object: &mut Value, owner: &Meta) {
+    object["metadata"]["labels"][MANAGED_BY.0] = json!(MANAGED_BY.1);
+    object["metadata"]["ownerReferences"] = json!([{
+        "apiVersion": "kai.scheduler/v1", "kind": "Config", "name": owner.name, "uid": owner.uid, "controller": true,
+    }]);
+}
+
+/// A service of KAI's Config, and what it is here.
+const SERVICES: &[(&str, &str, Component)] = &[
+    ("binder", "muster-binder", Component::Binder),
+    ("podGrouper", "muster-grouper", Component::Grouper),
+    ("podGroupController", "muster-podgroups", Component::Podgroups),
+    ("queueController", "muster-queues", Component::Queues),
+    ("nodeScaleAdjuster", "muster-scale-adjuster", Component::ScaleAdjuster),
+    ("admission", "muster-admission", Component::Admission),
+];
+
+fn settings(spec: &Value, around: &Surroundings, warnings: &mut Vec<String>) -> Settings {
+    let text = |pointer: &str| spec.pointer(pointer).and_then(Value::as_str).filter(|t| !t.is_empty());
+    let yes = |pointer: &str| spec.pointer(pointer).and_then(Value::as_bool).unwrap_or(false);
+    let given = |pointer: &str| spec.pointer(pointer).filter(|v| !is_nothing(v)).cloned();
+    let default = Settings::default();
+    let mut pull_secrets: Vec<Value> =
+        text("/global/imagesPullSecret").into_iter().map(|n| json!({"name": n})).collect();
+    if let Some(more) = spec.pointer("/global/additionalImagePullSecrets").and_then(Value::as_array) {
+        pull_secrets.extend(more.iter().filter_map(Value::as_str).map(|n| json!({"name": n})));
+    }
+    let replicas = number(spec.pointer("/global/replicaCount"));
+    let names = text("/global/schedulerName").unwrap_or("kai-scheduler");
+    let mut out = Settings {
+        namespace: text("/namespace").unwrap_or("kai-scheduler").to_owned(),
+        image: around.image.clone(),
+        pull_secrets: Value::Array(pull_secrets),
+        scheduler_names: names.split(',').map(|n| n.trim().to_owned()).collect(),
+        queue_label: text("/global/queueLabelKey").unwrap_or(&default.queue_label).to_owned(),
+        node_pool_label: text("/global/nodePoolLabelKey").unwrap_or(&default.node_pool_label).to_owned(),
+        reservation_namespace: text("/binder/resourceReservation/namespace")
+            .unwrap_or(&default.reservation_namespace)
+            .to_owned(),
+        reservation_account: text("/binder/resourceReservation/serviceAccountName")
+            .unwrap_or(&default.reservation_account)
+            .to_owned(),
+        scale_namespace: text("/nodeScaleAdjuster/args/nodeScaleNamespace")
+            .unwrap_or(&default.scale_namespace)
+            .to_owned(),
+        monitoring: yes("/prometheus/enabled") || yes("/prometheus/serviceMonitor/enabled"),
+        node_selector: given("/global/nodeSelector").unwrap_or_else(|| json!({})),
+        tolerations: given("/global/tolerations").unwrap_or_else(|| json!([])),
+        affinity: given("/global/affinity").unwrap_or(Value::Null),
+        strict_anti_affinity: yes("/global/requireDefaultPodAntiAffinityTerm"),
+        // An empty name leaves pods without a class; so does an absent one, as with KAI.
+        priority_class: text("/global/priorityClassName").unwrap_or_default().to_owned(),
+        security_context: given("/global/securityContext").unwrap_or(Value::Null),
+        json_logs: yes("/global/jsonLog"),
+        sets: Vec::new(),
+        ..Settings::default()
+    };
+    let base = |name: &str, components: &[Component]| {
+        let known = default.sets.iter().find(|s| components.iter().all(|c| s.components.contains(c)));
+        let resources = known.unwrap_or(&default.scheduler).resources.clone();
+        Set::new(name, components, replicas.unwrap_or(1), resources)
+    };
+    for (field, name, component) in SERVICES {
+        if spec.pointer(&format!("/{field}/service/enabled")).and_then(Value::as_bool) == Some(false) {
+            continue;
+        }
+        let mut set = service(spec, field, base(name, &[*component]), around, warnings);
+        set.args = flags(spec, *component, FLAGS, warnings);
+        out.sets.push(set);
+    }
+    // The binder is a Deployment of its own here, because the Config has settings for it.
+    out.scheduler = service(spec, "scheduler", base("", &[Component::Scheduler]), around, warnings);
+    if spec.pointer("/scheduler/service/enabled").and_then(Value::as_bool) == Some(false) {
+        out.scheduler.replicas = 0;
+        warnings.push("spec.scheduler.service.enabled is false, so nothing is scheduled".to_owned());
+    }
+    out.reservation_image = image(
+        spec.pointer("/binder/resourceReservation/image"),
+        "spec.binder.resourceReservation.image",
+        around,
+        warnings,
+    );
+    let scale_image = spec.pointer("/nodeScaleAdjuster/args/scalingPodImage");
+    if let Some(image) = image(scale_image, "spec.nodeScaleAdjuster.args.scalingPodImage", around, warnings)
+        && let Some(set) = out.sets.iter_mut().find(|s| s.components.contains(&Component::ScaleAdjuster))
+    {
+        set.args.push(format!("--scale-image={image}"));
+    }
+    for (pointer, why) in NO_EFFECT {
+        if spec.pointer(pointer).is_some_and(|v| !is_nothing(v)) {
+            warnings.push(format!("spec{} has no effect: {why}", pointer.replace('/', ".")));
+        }
+    }
+    out
+}
+
+/// What of the Config becomes flags of a component: where it is, whose it is, the flag. The flags are KAI's own where KAI has
+/// one. A process gets such a flag only if the Config says so.
+pub const CONFIG_FLAGS: &[(&str, Component, &str)] = &[
+    ("/admission/gpuSharing", Component::Admission, "gpu-sharing-enabled"),
+    ("/admission/blockNvidiaVisibleDevices", Component::Admission, "block-nvidia-visible-devices"),
+    ("/admission/gpuPodRuntimeClassName", Component::Admission, "gpu-fraction-runtime-class-name"),
+    ("/admission/gpuFractionRuntimeClassName", Component::Admission, "gpu-fraction-runtime-class-name"),
+    ("/podGrouper/args/gangScheduleKnative", Component::Grouper, "knative-gang-schedule"),
+    (
+        "/podGrouper/args/defaultPrioritiesConfigMapName",
+        Component::Grouper,
+        "default-priorities-configmap-name",
+    ),
+    (
+        "/podGrouper/args/defaultPrioritiesConfigMapNamespace",
+        Component::Grouper,
+        "default-priorities-configmap-namespace",
+    ),
+    ("/global/podLabelSelector", Component::Grouper, "pod-label-selector"),
+    ("/global/namespaceLabelSelector", Component::Grouper, "namespace-label-selector"),
+    ("/binder/maxConcurrentReconciles", Component::Binder, "max-concurrent-binds"),
+    ("/binder/volumeBindingTimeoutSeconds", Component::Binder, "volume-binding-timeout-seconds"),
+    ("/binder/cdiEnabled", Component::Binder, "cdi-enabled"),
+    ("/binder/resourceReservation/appLabel", Component::Binder, "reservation-app-label"),
+    ("/binder/resourceReservation/runtimeClassName", Component::Binder, "reservation-runtime-class-name"),
+    ("/binder/resourceReservation/allocationTimeout", Component::Binder, "reservation-timeout-seconds"),
+    ("/nodeScaleAdjuster/args/nodeScaleServiceAccount", Component::ScaleAdjuster, "scale-service-account"),
+    (
+        "/nodeScaleAdjuster/args/gpuMemoryToFractionRatio",
+        Component::ScaleAdjuster,
+        "gpu-memory-to-fraction-ratio",
+    ),
+];
+
+/// The flags for a component that the Config asks for. Of two that mean the same, the later one counts. What the command line
+/// does not know is a warning.
+fn flags(spec: &Value, component: Component, known: &[&str], warnings: &mut Vec<String>) -> Vec<String> {
+    let mut found: BTreeMap<&str, String> = BTreeMap::new();
+    for (pointer, _, flag) in CONFIG_FLAGS.iter().filter(|(_, whose, _)| *whose == component) {
+        let text = match spec.pointer(pointer) {
+            None | Some(Value::Null | Value::Array(_)) => continue,
+            Some(Value::String(text)) if text.is_empty() => continue,
+            Some(Value::String(text)) => text.clone(),
+            // A selector.
+            Some(Value::Object(labels)) => {
+                let pairs =
+                    labels.iter().filter_map(|(key, value)| Some(format!("{key}={}", value.as_str()?)));
+                pairs.collect::<Vec<_>>().join(",")
+            }
+            Some(other) => other.to_string(),
+        };
+        if known.contains(flag) {
+            found.insert(flag, text);
+        } else {
+            warnings.push(format!("spec{} has no effect in this version", pointer.replace('/', ".")));
+        }
+    }
+    found.into_iter().map(|(flag, text)| format!("--{flag}={text}")).collect()
+}
+
+/// What Muster does without, or does in another way. What concerns only the Go runtime or the client's own limits is left out:
+/// there is nothing to be warned of.
+const NO_EFFECT: &[(&str, &str)] = &[
+    ("/global/openshift", "Muster's pods need no special security context constraints"),
+    ("/global/vpa/enabled", "set resources instead"),
+    ("/binder/plugins", "the binder's steps are fixed"),
+    ("/binder/resourceReservation/podResources", "the pods ask for what they need"),
+    ("/binder/resourceReservation/reservationPodSecurityContext", "the pods need none"),
+    ("/binder/resourceReservation/reservationContainerSecurityContext", "the pods need none"),
+    ("/admission/queueLabelSelector", "the webhooks look at the scheduler's name"),
+    ("/admission/mutatingWebhookConfigurationName", "the configuration is called muster-admission"),
+    ("/admission/validatingWebhookConfigurationName", "the configuration is called muster-admission"),
+    ("/queueController/metricsNamespace", "metrics keep KAI's prefix, kai_"),
+    ("/queueController/queueLabelToMetricLabel", "join on the labels of kai_queue_info"),
+    ("/prometheus/instanceName", "Muster deploys no Prometheus of its own"),
+    ("/prometheus/storageSize", "Muster deploys no Prometheus of its own"),
+    ("/prometheus/retentionPeriod", "Muster deploys no Prometheus of its own"),
+    ("/prometheus/externalPrometheusUrl", "usage is not read from Prometheus"),
+    ("/numaPlacementExporter/service/enabled", "Muster has no NUMA placement exporter"),
+];
+
+/// One service of the Config applied to a set.
+fn service(
+    spec: &Value,
+    field: &str,
+    mut set: Set,
+    around: &Surroundings,
+    warnings: &mut Vec<String>,
+) -> Set {
+    let at = |rest: &str| spec.pointer(&format!("/{field}/{rest}"));
+    if let Some(replicas) = number(at("replicas")) {
+        set.replicas = replicas;
+    }
+    if let Some(resources) = at("service/resources").filter(|v| !is_nothing(v)) {
+        set.resources = resources.clone();
+    }
+    if let Some(affinity) = at("service/affinity").filter(|v| !is_nothing(v)) {
+        set.affinity = affinity.clone();
+    }
+    set.image = image(at("service/image"), &format!("spec.{field}.service.image"), around, warnings);
+    set.pull_policy = at("service/image/pullPolicy").and_then(Value::as_str).map(str::to_owned);
+    if at("service/podDisruptionBudget/enabled").and_then(Value::as_bool) == Some(false) {
+        set.max_unavailable = None;
+    } else if let Some(n) = number(at("service/podDisruptionBudget/maxUnavailable")) {
+        set.max_unavailable = Some(n);
+    }
+    if at("vpa/enabled").and_then(Value::as_bool) == Some(true) {
+        warnings.push(format!("spec.{field}.vpa has no effect: set resources instead"));
+    }
+    set
+}
+
+/// The images of KAI's own programs, which do not know Muster's command line.
+const KAI_IMAGES: &[&str] = &[
+    "scheduler",
+    "binder",
+    "pod-grouper",
+    "podgrouper",
+    "pod-group-controller",
+    "podgroupcontroller",
+    "podgroup-controller",
+    "queue-controller",
+    "queuecontroller",
+    "admission",
+    "node-scale-adjuster",
+    "nodescaleadjuster",
+    "resource-reservation",
+    "resourcereservation",
+    "scalingpod",
+];
+
+fn image(
+    given: Option<&Value>,
+    field: &str,
+    around: &Surroundings,
+    warnings: &mut Vec<String>,
+) -> Option<String> {
+    let part = |name: &str| given?.get(name)?.as_str().filter(|t| !t.is_empty());
+    let (repository, name, tag) = split_image(&around.image);
+    if part("repository").is_none() && part("name").is_none() && part("tag").is_none() {
+        return None;
+    }
+    if let Some(other) = part("name").filter(|n| KAI_IMAGES.contains(n)) {
+        warnings.push(format!("{field} names {other}, a program of KAI; {} is used", around.image));
+        return None;
+    }
+    let repository = part("repository").unwrap_or(repository);
+    let slash = if repository.is_empty() { "" } else { "/" };
+    Some(format!("{repository}{slash}{}:{}", part("name").unwrap_or(name), part("tag").unwrap_or(tag)))
+}
+
+fn number(value: Option<&Value>) -> Option<u32> {
+    u32::try_from(value?.as_i64()?).ok()
+}
+
+fn is_nothing(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(list) => list.is_empty(),
+        Value::Object(map) => map.is_empty(),
+        Value::Number(_) | Value::Bool(true) => false,
+    }
+}
+
+/// The scheduler of a shard. Its configuration file is the shard's own spec, which says most of it.
+fn scheduler_of(shard: &SchedulingShard, warnings: &mut Vec<String>) -> Shard {
+    let spec = if shard.spec.is_object() { shard.spec.clone() } else { json!({}) };
+    let mut args = Vec::new();
+    for (key, value) in spec.get("args").and_then(Value::as_object).unwrap_or(&Map::new()) {
+        match argument(key) {
+            Argument::InFile | Argument::NotNeeded => {}
+            Argument::Flag(flag) => args.push(format!("--{flag}={}", value.as_str().unwrap_or_default())),
+            Argument::NoEffect => warnings.push(format!("argument {key} has no effect")),
+            Argument::Unknown(None) => warnings.push(format!("argument {key} is unknown")),
+            Argument::Unknown(Some(near)) => {
+                warnings.push(format!("argument {key} is unknown; did you mean {near}?"));
+            }
+        }
+    }
+    for (field, why) in [
+        ("usageDBConfig", "past usage is not read"),
+        ("scenarioSearchBudgets", "searches are bounded by their own budgets"),
+    ] {
+        if spec.get(field).is_some_and(|v| !is_nothing(v)) {
+            warnings.push(format!("spec.{field} has no effect: {why}"));
+        }
+    }
+    let partition = spec.get("partitionLabelValue").and_then(Value::as_str).unwrap_or_default().to_owned();
+    Shard { name: scheduler_name(&shard.metadata.name), partition, spec, args }
+}
+
+/// A name that can be a label too, and so has at most 63 letters.
+fn scheduler_name(shard: &str) -> String {
+    let name = format!("muster-scheduler-{shard}");
+    if name.len() <= 63 {
+        return name;
+    }
+    let sum = crate::workload::adler32(shard.as_bytes());
+    let start: String = name.chars().take(54).collect();
+    format!("{}-{sum:08x}", start.trim_end_matches(['-', '.']))
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Argument {
+    /// The scheduler reads it from its configuration file.
+    InFile,
+    /// It becomes this flag.
+    Flag(&'static str),
+    /// What it asks for is so in any case.
+    NotNeeded,
+    NoEffect,
+    Unknown(Option<&'static str>),
+}
+
+/// The arguments of KAI's scheduler.
+const ARGUMENTS: &[(&str, Argument)] = &[
+    ("max-consolidation-preemptees", Argument::InFile),
+    ("allow-consolidating-reclaim", Argument::InFile),
+    ("full-hierarchy-fairness", Argument::InFile),
+    ("default-staleness-grace-period", Argument::InFile),
+    ("partition-label-value", Argument::InFile),
+    ("nodepool-label-key", Argument::Flag("node-pool-label-key")),
+    ("queue-label-key", Argument::Flag("queue-label-key")),
+    ("scheduler-name", Argument::Flag("scheduler-name")),
+    ("schedule-period", Argument::NotNeeded),
+    ("leader-elect", Argument::NotNeeded),
+    ("scheduler-conf", Argument::NotNeeded),
+    ("namespace", Argument::NotNeeded),
+    ("metrics-namespace", Argument::NotNeeded),
+    ("listen-address", Argument::NotNeeded),
+    ("qps", Argument::NotNeeded),
+    ("burst", Argument::NotNeeded),
+    ("v", Argument::NotNeeded),
+    ("log-json", Argument::NotNeeded),
+    ("detailed-fit-errors", Argument::NotNeeded),
+    ("use-scheduling-signatures", Argument::NotNeeded),
+    ("num-of-status-recording-workers", Argument::NotNeeded),
+    ("resource-reservation-app-label", Argument::NotNeeded),
+    ("plugin-server-port", Argument::NotNeeded),
+    ("enable-profiler", Argument::NoEffect),
+    ("profiler-port", Argument::NoEffect),
+    ("pyroscope-address", Argument::NoEffect),
+    ("restrict-node-scheduling", Argument::NoEffect),
+    ("update-pod-eviction-condition", Argument::NoEffect),
+    ("schedule-csi-storage", Argument::NoEffect),
+    ("stuck-in-releasing-threshold", Argument::NoEffect),
+    ("cpu-worker-node-label-key", Argument::NoEffect),
+    ("gpu-worker-node-label-key", Argument::NoEffect),
+    ("mig-worker-node-label-key", Argument::NoEffect),
+    ("feature-gates", Argument::NoEffect),
+];
+
+/// Arguments are found by KAI's spelling, and by the spelling of files (`maxConsolidationPreemptees`).
+fn argument(key: &str) -> Argument {
+    let bare =
+        |text: &str| text.chars().filter(|c| *c != '-').flat_map(char::to_lowercase).collect::<String>();
+    let wanted = bare(key);
+    match ARGUMENTS.iter().find(|(name, _)| bare(name) == wanted) {
+        Some((_, argument)) => *argument,
+        None => {
+            let near = ARGUMENTS.iter().map(|(name, _)| (distance(&wanted, &bare(name)), *name)).min();
+            Argument::Unknown(near.filter(|(d, _)| *d <= 3).map(|(_, name)| name))
+        }
+    }
+}
+
+/// How many letters differ: insertions, deletions and changes. Long keys are not compared in full.
+fn distance(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().take(64).collect(), b.chars().take(64).collect());
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.iter().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, y) in b.iter().enumerate() {
+            let change = diagonal + usize::from(x != y);
+            diagonal = row[j + 1];
+            row[j + 1] = change.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row.last().copied().unwrap_or(0)
+}
+
+/// Whether what is there says all that is wanted. What the server filled in, and what it left out because it is empty,
+/// makes no difference.
+pub fn covers(there: &Value, wanted: &Value) -> bool {
+    match (there, wanted) {
+        (Value::Object(there), Value::Object(wanted)) => {
+            wanted.iter().all(|(key, value)| match there.get(key) {
+                Some(found) => covers(found, value),
+                None => is_nothing(value),
+            })
+        }
+        (Value::Array(there), Value::Array(wanted)) => {
+            there.len() == wanted.len() && there.iter().zip(wanted).all(|(t, w)| covers(t, w))
+        }
+        (there, wanted) => there == wanted || (is_nothing(there) && is_nothing(wanted)),
+    }
+}
+
+/// What is there by the operator's hand and is not wanted any more.
+pub fn unwanted<'a>(
+    config: &Meta,
+    plan: &Plan,
+    there: &'a BTreeMap<String, Value>,
+) -> Vec<(&'a str, &'a str)> {
+    let wanted: BTreeSet<String> = plan.objects.iter().filter_map(path).collect();
+    there
+        .iter()
+        .filter(|(path, object)| {
+            let owners = object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
+            !wanted.contains(*path)
+                && object["metadata"]["labels"][MANAGED_BY.0] == MANAGED_BY.1
+                && object.pointer("/metadata/deletionTimestamp").is_none()
+                && owners.into_iter().flatten().any(|o| o["uid"] == config.uid.as_str())
+        })
+        .map(|(path, object)| {
+            (path.as_str(), object.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default())
+        })
+        .collect()
+}
+
+/// A condition to be: type, status, reason, message.
+type Wanted = (&'static str, bool, &'static str, String);
+
+/// The conditions of the Config.
+pub fn config_conditions(plan: &Plan, there: &BTreeMap<String, Value>, failures: &[String]) -> Vec<Wanted> {
+    let late = late_deployments(plan, there, |_| true);
+    conditions(plan, there, failures, &late, &plan.warnings)
+}
+
+/// The conditions of a shard.
+pub fn shard_conditions(
+    shard: &str,
+    plan: &Plan,
+    there: &BTreeMap<String, Value>,
+    failures: &[String],
+) -> Vec<Wanted> {
+    let none = Vec::new();
+    let scheduler = plan.schedulers.get(shard).map(String::as_str).unwrap_or_default();
+    let late = late_deployments(plan, there, |name| name == scheduler);
+    conditions(plan, there, failures, &late, plan.shard_warnings.get(shard).unwrap_or(&none))
+}
+
+fn conditions(
+    plan: &Plan,
+    there: &BTreeMap<String, Value>,
+    failures: &[String],
+    late: &[String],
+    warnings: &[String],
+) -> Vec<Wanted> {
+    let absent: Vec<String> =
+        plan.objects.iter().filter_map(path).filter(|path| !there.contains_key(path)).collect();
+    let deployed = absent.is_empty() && failures.is_empty();
+    let available = late.is_empty() && absent.is_empty();
+    let ready = deployed && available && plan.missing.is_empty();
+    let or = |good: bool, yes: &str, no: String| if good { yes.to_owned() } else { no };
+    let why_not = || {
+        if failures.is_empty() { format!("not there yet: {}", few(&absent)) } else { few(failures) }
+    };
+    vec![
+        (
+            "Reconciling",
+            !deployed,
+            "reconciled",
+            if deployed { "everything is as the Config says".to_owned() } else { why_not() },
+        ),
+        ("Deployed", deployed, "deployed", or(deployed, "all objects are there", why_not())),
+        (
+            "Available",
+            available,
+            "available",
+            or(available, "all Deployments are available", format!("not available: {}", few(late))),
+        ),
+        (
+            "DependenciesFulfilled",
+            plan.missing.is_empty(),
+            "dependencies_fulfilled",
+            or(plan.missing.is_empty(), "nothing is missing", format!("not served: {}", few(&plan.missing))),
+        ),
+        ("Ready", ready, "ready", or(ready, "ready", "not ready: see the other conditions".to_owned())),
+        (
+            "Warnings",
+            !warnings.is_empty(),
+            if warnings.is_empty() { "none" } else { "ignored" },
+            or(warnings.is_empty(), "everything that is set has its effect", few(warnings)),
+        ),
+    ]
+}
+
+/// A message has room for a few.
+fn few(items: &[String]) -> String {
+    const MOST: usize = 10;
+    let mut out = items.iter().take(MOST).cloned().collect::<Vec<_>>().join("; ");
+    if items.len() > MOST {
+        out.push_str(&format!("; and {} more", items.len() - MOST));
+    }
+    out
+}
+
+fn late_deployments(
+    plan: &Plan,
+    there: &BTreeMap<String, Value>,
+    which: impl Fn(&str) -> bool,
+) -> Vec<String> {
+    let mut late = Vec::new();
+    for wanted in plan.objects.iter().filter(|o| o["kind"] == "Deployment") {
+        let name = wanted["metadata"]["name"].as_str().unwrap_or_default();
+        if !which(name) {
+            continue;
+        }
+        let found = path(wanted).and_then(|path| there.get(&path));
+        let number =
+            |pointer: &str| found.and_then(|f| f.pointer(pointer)).and_then(Value::as_i64).unwrap_or(0);
+        let conditions = found.and_then(|f| f.pointer("/status/conditions")).and_then(Value::as_array);
+        let available =
+            conditions.into_iter().flatten().any(|c| c["type"] == "Available" && c["status"] == "True");
+        let seen = number("/status/observedGeneration") >= number("/metadata/generation");
+        if !(found.is_some() && seen && available) {
+            late.push(format!(
+                "{name} ({} of {} replicas)",
+                number("/status/availableReplicas"),
+                wanted["spec"]["replicas"]
+            ));
+        }
+    }
+    late
+}
+
+/// The list of conditions with ours in it, or `None` when they are there already. The conditions of others stay.
+pub fn merged(old: &Value, wanted: &[Wanted], generation: i64, now: Timestamp) -> Option<Value> {
+    let empty = Vec::new();
+    let old_list = old.get("conditions").and_then(Value::as_array).unwrap_or(&empty);
+    let mut list = old_list.clone();
+    for (kind, on, reason, message) in wanted {
+        let status = if *on { "True" } else { "False" };
+        let mut new = json!({
+            "type": kind, "status": status, "reason": reason, "message": message,
+            "observedGeneration": generation, "lastTransitionTime": stamp(whole(now)),
+        });
+        match list.iter_mut().find(|c| c["type"] == *kind) {
+            Some(known) => {
+                if known["status"] == status && known["lastTransitionTime"].is_string() {
+                    new["lastTransitionTime"] = known["lastTransitionTime"].clone();
+                }
+                *known = new;
+            }
+            None => list.push(new),
+        }
+    }
+    (list != *old_list).then_some(Value::Array(list))
+}
+
+/// What is said on a Config that does not count.
+pub fn not_this_one() -> Vec<Wanted> {
+    vec![("Ready", false, "ready", format!("not used: only the Config called {CONFIG} counts"))]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn around() -> Surroundings {
+        Surroundings { image: "team/muster:1".into(), namespace: "muster-system".into(), monitoring: false }
+    }
+
+    fn config(spec: Value) -> Config {
+        serde_json::from_value(
+            json!({"metadata": {"name": CONFIG, "uid": "u1", "generation": 3}, "spec": spec}),
+        )
+        .unwrap()
+    }
+
+    fn shard(name: &str, spec: Value) -> SchedulingShard {
+        serde_json::from_value(json!({"metadata": {"name": name, "uid": name}, "spec": spec})).unwrap()
+    }
+
+    fn planned(spec: Value, shards: &[SchedulingShard]) -> Plan {
+        plan(&config(spec), &shards.iter().collect::<Vec<_>>(), &around())
+    }
+
+    fn find<'a>(plan: &'a Plan, kind: &str, name: &str) -> &'a Value {
+        let mut all = plan.objects.iter();
+        all.find(|o| o["kind"] == kind && o["metadata"]["name"] == name)
+            .unwrap_or_else(|| panic!("no {kind} {name}"))
+    }
+
+    /// A field of a Deployment of the plan; `pod` and `main` stand for the long way there.
+    #[track_caller]
+    fn check(spec: Value, deployment: &str, pointer: &str, expected: Value) {
+        let plan = planned(spec, &[shard("default", json!({}))]);
+        let pointer = pointer.replace("main", "pod/containers/0").replace("pod", "spec/template/spec");
+        let found =
+            find(&plan, "Deployment", deployment).pointer(&format!("/{pointer}")).unwrap_or(&Value::Null);
+        assert_eq!(*found, expected, "{pointer}");
+        assert_eq!(plan.warnings, Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_config_says_how_things_run() {
+        let scheduler = "muster-scheduler-default";
+        check(json!({}), scheduler, "metadata/namespace", json!("kai-scheduler"));
+        check(json!({"namespace": "x"}), "muster-binder", "metadata/namespace", json!("x"));
+        check(json!({}), scheduler, "spec/replicas", json!(1));
+        check(json!({"global": {"replicaCount": 3}}), "muster-grouper", "spec/replicas", json!(3));
+        check(
+            json!({"global": {"replicaCount": 3}, "podGrouper": {"replicas": 2}}),
+            "muster-grouper",
+            "spec/replicas",
+            json!(2),
+        );
+        check(json!({}), scheduler, "main/image", json!("team/muster:1"));
+        check(
+            json!({"scheduler": {"service": {"image": {"tag": "2"}}}}),
+            scheduler,
+            "main/image",
+            json!("team/muster:2"),
+        );
+        check(
+            json!({"scheduler": {"service": {"image": {"repository": "r", "name": "m", "pullPolicy": "Always"}}}}),
+            scheduler,
+            "main/imagePullPolicy",
+            json!("Always"),
+        );
+        check(
+            json!({"admission": {"service": {"resources": {"limits": {"cpu": "1"}}}}}),
+            "muster-admission",
+            "main/resources",
+            json!({"limits": {"cpu": "1"}}),
+        );
+        check(
+            json!({"global": {"nodeSelector": {"a": "b"}}}),
+            scheduler,
+            "pod/nodeSelector",
+            json!({"a": "b"}),
+        );
+        check(
+            json!({"global": {"imagesPullSecret": "a", "additionalImagePullSecrets": ["b"]}}),
+            scheduler,
+            "pod/imagePullSecrets",
+            json!([{"name": "a"}, {"name": "b"}]),
+        );
+        check(
+            json!({"global": {"affinity": {"nodeAffinity": {}}}}),
+            scheduler,
+            "pod/affinity",
+            json!({"nodeAffinity": {}}),
+        );
+    }
+
+    #[track_caller]
+    fn check_args(config: Value, shard_spec: Value, expected: &[&str], warnings: &[&str]) {
+        let plan = planned(config, &[shard("a", shard_spec)]);
+        let deployment = find(&plan, "Deployment", "muster-scheduler-a");
+        let args = deployment.pointer("/spec/template/spec/containers/0/args").unwrap();
+        for flag in expected {
+            assert!(args.as_array().unwrap().iter().any(|a| a == flag), "{flag} in {args}");
+        }
+        assert_eq!(plan.shard_warnings["a"], warnings);
+    }
+
+    #[test]
+    fn arguments_become_flags_or_warnings() {
+        check_args(
+            json!({"global": {"schedulerName": "kai-scheduler, other", "nodePoolLabelKey": "pool"}}),
+            json!({"partitionLabelValue": "v100"}),
+            &[
+                "--components=scheduler",
+                "--scheduler-name=kai-scheduler,other",
+                "--node-pool-label-key=pool",
+                "--partition-label-value=v100",
+                "--scheduler-conf=/etc/muster/scheduler.yaml",
+            ],
+            &[],
+        );
+        check_args(json!({}), json!({"args": {"queue-label-key": "q"}}), &["--queue-label-key=q"], &[]);
+        check_args(
+            json!({}),
+            json!({"args": {"schedule-period": "1s", "v": "4", "leader-elect": "true"}}),
+            &[],
+            &[],
+        );
+        check_args(
+            json!({}),
+            json!({"args": {"maxConsolidationPreemptees": "3", "restrict-node-scheduling": "true"}}),
+            &[],
+            &["argument restrict-node-scheduling has no effect"],
+        );
+        check_args(
+            json!({}),
+            json!({"args": {"max-consolidation-preemptee": "3", "zzzzzzzz": "1"}}),
+            &[],
+            &[
+                "argument max-consolidation-preemptee is unknown; did you mean max-consolidation-preemptees?",
+                "argument zzzzzzzz is unknown",
+            ],
+        );
+        check_args(
+            json!({}),
+            json!({"usageDBConfig": {"clientType": "prometheus"}}),
+            &[],
+            &["spec.usageDBConfig has no effect: past usage is not read"],
+        );
+    }
+
+    #[track_caller]
+    fn check_flags(spec: Value, component: Component, expected: &[&str]) {
+        let all: Vec<&str> = CONFIG_FLAGS.iter().map(|(.., flag)| *flag).collect();
+        let mut warnings = Vec::new();
+        assert_eq!(flags(&spec, component, &all, &mut warnings), expected);
+        assert_eq!(warnings, Vec::<String>::new());
+        assert_eq!(flags(&spec, component, &[], &mut warnings), Vec::<String>::new());
+        assert!(!warnings.is_empty(), "a flag that the command line lacks is said, not passed");
+    }
+
+    #[test]
+    fn fields_become_flags() {
+        check_flags(
+            json!({"admission": {"gpuSharing": false}}),
+            Component::Admission,
+            &["--gpu-sharing-enabled=false"],
+        );
+        check_flags(
+            json!({"admission": {"gpuPodRuntimeClassName": "a", "gpuFractionRuntimeClassName": "b"}}),
+            Component::Admission,
+            &["--gpu-fraction-runtime-class-name=b"],
+        );
+        check_flags(
+            json!({"global": {"podLabelSelector": {"a": "b", "c": "d"}}}),
+            Component::Grouper,
+            &["--pod-label-selector=a=b,c=d"],
+        );
+        check_flags(
+            json!({"binder": {"volumeBindingTimeoutSeconds": 7, "resourceReservation": {"appLabel": "x"}}}),
+            Component::Binder,
+            &["--reservation-app-label=x", "--volume-binding-timeout-seconds=7"],
+        );
+    }
+
+    #[track_caller]
+    fn check_arg(spec: Value, deployment: &str, expected: &str) {
+        let plan = planned(spec, &[shard("a", json!({}))]);
+        let args =
+            find(&plan, "Deployment", deployment).pointer("/spec/template/spec/containers/0/args").unwrap();
+        assert!(args.as_array().unwrap().iter().any(|a| a == expected), "{expected} in {args}");
+        assert_eq!(plan.warnings, Vec::<String>::new());
+    }
+
+    #[test]
+    fn fields_change_arguments() {
+        check_arg(
+            json!({"binder": {"resourceReservation": {"namespace": "r", "serviceAccountName": "s"}}}),
+            "muster-binder",
+            "--reservation-service-account=s",
+        );
+        check_arg(
+            json!({"nodeScaleAdjuster": {"args": {"scalingPodImage": {"tag": "9"}}}}),
+            "muster-scale-adjuster",
+            "--scale-image=team/muster:9",
+        );
+    }
+
+    #[track_caller]
+    fn check_warning(spec: Value, expected: &str) {
+        let plan = planned(spec, &[shard("a", json!({}))]);
+        assert_eq!(plan.warnings, [expected]);
+    }
+
+    #[test]
+    fn what_has_no_effect_is_said() {
+        check_warning(
+            json!({"scheduler": {"service": {"image": {"repository": "r", "name": "scheduler", "tag": "v0.17"}}}}),
+            "spec.scheduler.service.image names scheduler, a program of KAI; team/muster:1 is used",
+        );
+        check_warning(
+            json!({"binder": {"vpa": {"enabled": true}}}),
+            "spec.binder.vpa has no effect: set resources instead",
+        );
+        check_warning(
+            json!({"global": {"openshift": true}}),
+            "spec.global.openshift has no effect: Muster's pods need no special security context constraints",
+        );
+        assert_eq!(
+            planned(json!({"global": {"openshift": false}}), &[shard("a", json!({}))]).warnings.len(),
+            0
+        );
+        assert_eq!(
+            planned(json!({}), &[]).warnings,
+            ["there is no SchedulingShard, so nothing is scheduled"]
+        );
+    }
+
+    #[test]
+    fn each_shard_has_a_scheduler() {
+        let shards = [
+            shard("a", json!({"partitionLabelValue": "x"})),
+            shard("b", json!({"partitionLabelValue": "x"})),
+        ];
+        let plan = planned(json!({}), &shards);
+        for kind in ["Deployment", "ConfigMap", "Service", "PodDisruptionBudget", "ServiceAccount"] {
+            find(&plan, kind, "muster-scheduler-a");
+            find(&plan, kind, "muster-scheduler-b");
+        }
+        assert_eq!(plan.shard_warnings["a"].len(), 0);
+        assert_eq!(plan.shard_warnings["b"].len(), 1, "both have one partition");
+        let conf = &find(&plan, "ConfigMap", "muster-scheduler-a")["data"]["scheduler.yaml"];
+        assert!(conf.as_str().unwrap().contains("partitionLabelValue"), "{conf}");
+        let long = "x".repeat(80);
+        assert!(scheduler_name(&long).len() <= 63);
+        assert_ne!(scheduler_name(&long), scheduler_name(&format!("{long}y")));
+    }
+
+    #[test]
+    fn a_service_that_is_off_is_not_there() {
+        let plan =
+            planned(json!({"nodeScaleAdjuster": {"service": {"enabled": false}}}), &[shard("a", json!({}))]);
+        assert!(!plan.objects.iter().any(|o| o["metadata"]["name"] == "muster-scale-adjuster"));
+        let plan = planned(
+            json!({"binder": {"service": {"podDisruptionBudget": {"enabled": false}}}}),
+            &[shard("a", json!({}))],
+        );
+        let binder = |o: &&Value| o["metadata"]["name"] == "muster-binder";
+        assert!(!plan.objects.iter().filter(binder).any(|o| o["kind"] == "PodDisruptionBudget"));
+    }
+
+    #[test]
+    fn prometheus_is_a_dependency() {
+        let spec = json!({"prometheus": {"serviceMonitor": {"enabled": true}}});
+        let without = planned(spec.clone(), &[]);
+        assert_eq!(without.missing.len(), 1);
+        let with = plan(&config(spec), &[], &Surroundings { monitoring: true, ..around() });
+        assert!(with.missing.is_empty());
+        find(&with, "ServiceMonitor", "muster");
+    }
+
+    #[track_caller]
+    fn check_covers(there: Value, wanted: Value, expected: bool) {
+        assert_eq!(covers(&there, &wanted), expected, "{there} {wanted}");
+    }
+
+    #[test]
+    fn what_is_there_and_what_is_wanted() {
+        check_covers(json!({"a": 1, "b": 2}), json!({"a": 1}), true);
+        check_covers(json!({"a": 1}), json!({"a": 2}), false);
+        check_covers(json!({}), json!({"a": {}, "b": [], "c": null, "d": ""}), true);
+        check_covers(json!({}), json!({"a": 0}), false);
+        check_covers(json!({"a": [{"x": 1, "y": 2}]}), json!({"a": [{"x": 1}]}), true);
+        check_covers(json!({"a": [1, 2]}), json!({"a": [1]}), false);
+    }
+
+    fn as_there(plan: &Plan, up: bool) -> BTreeMap<String, Value> {
+        let mut there = BTreeMap::new();
+        for object in &plan.objects {
+            let mut object = object.clone();
+            if object["kind"] == "Deployment" && up {
+                object["status"] = json!({"conditions": [{"type": "Available", "status": "True"}]});
+            }
+            there.insert(path(&object).unwrap(), object);
+        }
+        there
+    }
+
+    fn shown(conditions: &[Wanted]) -> String {
+        let on = conditions.iter().filter(|c| c.1).map(|c| c.0);
+        on.collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn conditions_say_how_far_it_is() {
+        let plan = planned(json!({}), &[shard("a", json!({"args": {"nonsense": "1"}}))]);
+        let none = BTreeMap::new();
+        assert_eq!(shown(&config_conditions(&plan, &none, &[])), "Reconciling DependenciesFulfilled");
+        let down = as_there(&plan, false);
+        assert_eq!(shown(&config_conditions(&plan, &down, &[])), "Deployed DependenciesFulfilled");
+        let up = as_there(&plan, true);
+        assert_eq!(
+            shown(&config_conditions(&plan, &up, &[])),
+            "Deployed Available DependenciesFulfilled Ready"
+        );
+        assert_eq!(
+            shown(&shard_conditions("a", &plan, &up, &[])),
+            "Deployed Available DependenciesFulfilled Ready Warnings"
+        );
+        let failed = config_conditions(&plan, &up, &["no".to_owned()]);
+        assert_eq!(shown(&failed), "Reconciling Available DependenciesFulfilled");
+    }
+
+    #[test]
+    fn conditions_are_written_when_they_change() {
+        let at = |s: i64| Timestamp::from_second(1_800_000_000 + s).unwrap();
+        let wanted = |on: bool| vec![("Ready", on, "ready", "m".to_owned())];
+        let first = merged(&json!({}), &wanted(true), 1, at(0)).unwrap();
+        let old = json!({"conditions": first});
+        assert_eq!(merged(&old, &wanted(true), 1, at(60)), None);
+        let next = merged(&old, &wanted(true), 2, at(60)).unwrap();
+        assert_eq!(next[0]["lastTransitionTime"], first[0]["lastTransitionTime"], "the status is the same");
+        let next = merged(&old, &wanted(false), 2, at(60)).unwrap();
+        assert_ne!(next[0]["lastTransitionTime"], first[0]["lastTransitionTime"]);
+        let others = json!({"conditions": [{"type": "Other"}]});
+        assert_eq!(merged(&others, &wanted(true), 1, at(0)).unwrap()[0], json!({"type": "Other"}));
+    }
+
+    #[test]
+    fn only_what_is_ours_is_deleted() {
+        let config = config(json!({}));
+        let before = plan(&config, &[&shard("a", json!({})), &shard("b", json!({}))], &around());
+        let after = plan(&config, &[&shard("a", json!({}))], &around());
+        let mut there = as_there(&before, true);
+        assert!(unwanted(&config.metadata, &before, &there).is_empty());
+        let gone = unwanted(&config.metadata, &after, &there);
+        assert!(
+            !gone.is_empty() && gone.iter().all(|(path, _)| path.contains("muster-scheduler-b")),
+            "{gone:?}"
+        );
+        // Another Config's, or without the label: not ours to delete.
+        for object in there.values_mut() {
+            object["metadata"]["ownerReferences"][0]["uid"] = json!("other");
+        }
+        assert!(unwanted(&config.metadata, &after, &there).is_empty());
+    }
+
+    #[test]
+    fn strange_values_do_no_harm() {
+        for junk in [
+            json!(null),
+            json!(3),
+            json!("x"),
+            json!([]),
+            json!({"global": 5, "binder": [], "admission": {"service": "x"}}),
+        ] {
+            let plan = planned(junk.clone(), &[shard("a", junk)]);
+            assert!(plan.objects.iter().all(|o| path(o).is_some()));
+        }
+    }
+}

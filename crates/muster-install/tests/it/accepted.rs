@@ -1,0 +1,89 @@
+//! Every object is accepted as it is, changes nothing when it is applied again, and goes.
+
+use muster_install::{Settings, Shard, objects, objects_to_delete, path};
+use serde_json::{Value, json};
+
+use crate::cluster::cluster;
+
+fn many() -> Vec<Settings> {
+    let mut shards = Settings::default().with_replicas(1);
+    shards.shards.push(Shard {
+        name: "muster-scheduler-a".into(),
+        partition: "a".into(),
+        spec: json!({"placementStrategy": {"gpu": "spread"}}),
+        args: vec!["--scheduler-name=x".into()],
+    });
+    shards.strict_anti_affinity = true;
+    shards.pull_secrets = json!([{"name": "pull"}]);
+    shards.tolerations = json!([{"key": "a", "operator": "Exists", "effect": "NoSchedule"}]);
+    vec![
+        Settings { monitoring: true, ..Settings::default() },
+        Settings { operator: true, namespace: "elsewhere".into(), ..Settings::default() },
+        shards,
+    ]
+}
+
+#[tokio::test]
+async fn every_object_is_accepted() {
+    for settings in many() {
+        let cluster = cluster(true);
+        for object in objects(&settings) {
+            if object["kind"] == "Namespace" {
+                // The rest can be tried only where its namespace is.
+                cluster.apply(&object, false).await.unwrap();
+            }
+            cluster.apply(&object, true).await.unwrap();
+        }
+        let mut versions: Vec<(String, Value)> = Vec::new();
+        for object in objects(&settings) {
+            let applied = cluster.apply(&object, false).await.unwrap();
+            versions.push((path(&object).unwrap(), applied["metadata"]["resourceVersion"].clone()));
+        }
+        for (object, (path, version)) in objects(&settings).iter().zip(&versions) {
+            let again = cluster.apply(object, false).await.unwrap();
+            assert_eq!(again["metadata"]["resourceVersion"], *version, "{path} changes when applied again");
+        }
+        for object in objects_to_delete(&settings) {
+            let path = path(&object).unwrap();
+            let deleted = cluster.ask("DELETE", &path, &Value::Null).await;
+            let webhook = path.contains("admissionregistration") || path.contains("/secrets/");
+            assert!(deleted.is_ok() || webhook, "{deleted:?}");
+        }
+    }
+}
+
+/// The pods that the Deployments make would be accepted too, and by the restricted pod security standard.
+#[tokio::test]
+async fn the_pods_are_restricted() {
+    let cluster = cluster(false);
+    let settings = Settings::default();
+    for object in objects(&settings) {
+        if matches!(object["kind"].as_str(), Some("Namespace" | "ServiceAccount")) {
+            cluster.apply(&object, false).await.unwrap();
+        }
+        let Some(template) = object.pointer("/spec/template") else { continue };
+        let mut pod = template.clone();
+        pod["apiVersion"] = json!("v1");
+        pod["kind"] = json!("Pod");
+        pod["metadata"]["name"] = object["metadata"]["name"].clone();
+        let url = format!("/api/v1/namespaces/{}/pods?dryRun=All&fieldValidation=Strict", settings.namespace);
+        let made = cluster.ask("POST", &url, &pod).await.unwrap();
+        let spec = &made["spec"];
+        assert_eq!(spec["securityContext"]["runAsNonRoot"], true);
+        for field in ["hostNetwork", "hostPID", "hostIPC"] {
+            assert!(spec.get(field).is_none_or(|v| v == false), "{field}");
+        }
+        for volume in spec["volumes"].as_array().unwrap() {
+            let kinds: Vec<&String> = volume.as_object().unwrap().keys().filter(|k| *k != "name").collect();
+            let allowed = ["configMap", "emptyDir", "projected", "secret", "downwardAPI"];
+            assert!(kinds.iter().all(|k| allowed.contains(&k.as_str())), "{volume}");
+        }
+        for container in spec["containers"].as_array().unwrap() {
+            let security = &container["securityContext"];
+            assert_eq!(security["allowPrivilegeEscalation"], false);
+            assert_eq!(security["readOnlyRootFilesystem"], true);
+            assert_eq!(security["capabilities"]["drop"], json!(["ALL"]));
+            assert_eq!(security["seccompProfile"]["type"], "RuntimeDefault");
+        }
+    }
+}

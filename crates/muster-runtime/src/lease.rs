@@ -1,0 +1,669 @@
+//! Leases: of many programs that could do a job, one does.
+//!
+//! In: the name of a `coordination.k8s.io/v1` Lease and who we are. Out: a [`Held`] when it is our turn, which renews the
+//! lease and says when it is lost; and [`claim`], which takes the leases of all names that a scheduler answers to and
+//! refuses a name that another scheduler answers to.
+//!
+//! Must stay true: a holder that could not renew says so *before* anybody else may take the lease, since it counts from
+//! when it sent its last renewal, and others count from when they saw it. Clocks of machines are never compared: a record
+//! counts as live while it was seen unchanged for less than its duration, as in Kubernetes' own election. All time is
+//! tokio's; the calendar is only written down. (This is why kube-lease-manager, which reads the wall clock, is not used.)
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::api::{Api, ApiError, Patch};
+use crate::clock::{Clock, micro_stamp};
+use crate::object::{Key, Meta};
+
+/// Which scheduler name a lease stands for.
+pub const SCHEDULER_NAME: &str = "muster.dev/scheduler-name";
+/// Who of us wrote the lease last. A lease whose holder is another one is not ours, whatever else it says.
+pub const HELD_BY: &str = "muster.dev/held-by";
+
+/// A lease that can be had.
+#[derive(Clone)]
+pub struct Lease {
+    pub api: Api,
+    pub clock: Clock,
+    pub key: Key,
+    /// Who we are; no two processes that run at the same time may have the same.
+    pub identity: String,
+    /// The name that is answered to by whoever holds the lease, if it stands for one.
+    pub scheduler_name: String,
+    /// Others wait for so long after the last renewal that they saw.
+    pub duration: Duration,
+    /// A holder that could not renew for so long gives up. Shorter than `duration`.
+    pub deadline: Duration,
+    /// How often to renew, and how often to look whether it is our turn.
+    pub retry: Duration,
+}
+
+impl Lease {
+    /// A lease with the times that Kubernetes' own components use: 15 s, 10 s, 2 s.
+    pub fn new(api: Api, clock: Clock, key: Key, identity: impl Into<String>) -> Self {
+        Lease {
+            api,
+            clock,
+            key,
+            identity: identity.into(),
+            scheduler_name: String::new(),
+            duration: Duration::from_secs(15),
+            deadline: Duration::from_secs(10),
+            retry: Duration::from_secs(2),
+        }
+    }
+
+    /// Waits for our turn. With `take_over` a live holder is written over; then this also waits until that holder must have
+    /// noticed, so that the two never work at the same time.
+    pub async fn acquire(&self, take_over: bool) -> Held {
+        let mut seen: Option<Sighting> = None;
+        loop {
+            let attempt = tokio::time::timeout(self.attempt(), self.look(&mut seen, take_over));
+            let wait = match attempt.await {
+                Ok(Ok(Look::Taken { version, sent, from })) => {
+                    let held = Held::start(self.clone(), version, sent);
+                    if let Some(from) = from {
+                        tracing::warn!(lease = %self.key, %from.holder, "the lease was taken from a live holder");
+                        let settled = tokio::time::sleep_until(sent + from.wait);
+                        // Lost already: the caller sees so at once.
+                        tokio::select! { () = settled => {} _ = held.lost() => {} }
+                    }
+                    return held;
+                }
+                Ok(Ok(Look::Wait(wait))) => wait.min(self.retry),
+                Ok(Err(error)) => {
+                    tracing::warn!(lease = %self.key, %error, reason = error.message(), "the lease cannot be read or written");
+                    self.retry
+                }
+                Err(_) => Duration::ZERO,
+            };
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    /// One look at the lease, which takes it if it may be taken.
+    async fn look(&self, seen: &mut Option<Sighting>, take_over: bool) -> Result<Look, ApiError> {
+        let sent = Instant::now();
+        let found = match self.read().await {
+            Ok(found) => found,
+            Err(error) if error.not_found() => {
+                let mut body = self.taken(&LeaseObject::default(), "");
+                body["apiVersion"] = json!("coordination.k8s.io/v1");
+                body["kind"] = json!("Lease");
+                return match self.api.create_path(&path(&self.key.namespace, ""), &body).await {
+                    Ok(made) => Ok(Look::Taken { version: version_of(&made), sent, from: None }),
+                    Err(error) if error.already_exists() => Ok(Look::Wait(Duration::ZERO)),
+                    Err(error) => Err(error),
+                };
+            }
+            Err(error) => return Err(error),
+        };
+        let now = Instant::now();
+        if seen.as_ref().is_none_or(|seen| seen.record != found.spec) {
+            *seen = Some(Sighting { record: found.spec.clone(), since: now });
+        }
+        let since = seen.as_ref().map_or(now, |seen| seen.since);
+        let from = match found.spec.live_until(since, self.duration) {
+            Some(until) if found.spec.holder_identity != self.identity && now < until => {
+                if !take_over {
+                    return Ok(Look::Wait(until - now));
+                }
+                Some(From {
+                    holder: found.spec.holder_identity.clone(),
+                    wait: found.spec.duration(self.duration),
+                })
+            }
+            _ => None,
+        };
+        let sent = Instant::now();
+        match self.write(&self.taken(&found, &found.metadata.resource_version)).await {
+            Ok(version) => Ok(Look::Taken { version, sent, from }),
+            // Another was first; its record is news.
+            Err(error) if error.conflict() || error.not_found() => Ok(Look::Wait(Duration::ZERO)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Renews once. `version` is that of our last write; a conflict with somebody who only wrote a label is none.
+    async fn renew(&self, version: &mut String) -> Result<Renewal, ApiError> {
+        let now = micro_stamp(self.clock.now());
+        let mut body = json!({"spec": {"renewTime": now}});
+        let mut n_conflicts = 0;
+        loop {
+            body["metadata"] = json!({"resourceVersion": version});
+            match self.write(&body).await {
+                Ok(written) => {
+                    *version = written;
+                    return Ok(Renewal::Done);
+                }
+                Err(error) if (error.conflict() || error.not_found()) && n_conflicts < 3 => n_conflicts += 1,
+                Err(error) => return Err(error),
+            }
+            let found = match self.read().await {
+                Ok(found) => found,
+                Err(error) if error.not_found() => return Ok(Renewal::Gone),
+                Err(error) => return Err(error),
+            };
+            if found.spec.holder_identity != self.identity {
+                return Ok(Renewal::Taken { by: found.spec.holder_identity });
+            }
+            *version = found.metadata.resource_version;
+        }
+    }
+
+    /// The record of us as a new holder, over what was found.
+    fn taken(&self, found: &LeaseObject, version: &str) -> Value {
+        let now = micro_stamp(self.clock.now());
+        let same = found.spec.holder_identity == self.identity;
+        let transitions = found.spec.lease_transitions.unwrap_or(0);
+        let first = version.is_empty();
+        let mut annotations = json!({HELD_BY: self.identity});
+        if !self.scheduler_name.is_empty() {
+            annotations[SCHEDULER_NAME] = json!(self.scheduler_name);
+        }
+        let mut metadata = json!({"annotations": annotations});
+        if first {
+            metadata["name"] = json!(self.key.name);
+            metadata["namespace"] = json!(self.key.namespace);
+        } else {
+            metadata["resourceVersion"] = json!(version);
+        }
+        json!({
+            "metadata": metadata,
+            "spec": {
+                "holderIdentity": self.identity,
+                "leaseDurationSeconds": self.duration.as_secs().max(1),
+                "acquireTime": found.spec.acquire_time.as_ref().filter(|_| same).unwrap_or(&now),
+                "renewTime": now,
+                "leaseTransitions": if same || first { transitions } else { transitions.saturating_add(1) },
+            },
+        })
+    }
+
+    async fn read(&self) -> Result<LeaseObject, ApiError> {
+        read(&self.api, &self.key).await
+    }
+
+    /// Out: the version that was written.
+    async fn write(&self, body: &Value) -> Result<String, ApiError> {
+        let path = path(&self.key.namespace, &self.key.name);
+        Ok(version_of(&self.api.patch_path(&path, Patch::Merge, body).await?))
+    }
+
+    /// A request that hangs must leave time for another one.
+    fn attempt(&self) -> Duration {
+        self.deadline / 2
+    }
+}
+
+/// What one look at a lease ended with.
+enum Look {
+    Taken { version: String, sent: Instant, from: Option<From> },
+    Wait(Duration),
+}
+
+/// A live holder that was written over, and how long it may take to notice.
+struct From {
+    holder: String,
+    wait: Duration,
+}
+
+enum Renewal {
+    Done,
+    Taken { by: String },
+    Gone,
+}
+
+/// Whether a lease is still held.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Standing {
+    /// At least until then, and longer if it is renewed.
+    Held {
+        until: Instant,
+    },
+    Lost(Lost),
+}
+
+/// Why a lease was lost.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Lost {
+    #[error("{by} has taken the lease {lease}")]
+    TakenBy { lease: Key, by: String },
+    #[error("the lease {lease} was deleted")]
+    Deleted { lease: Key },
+    #[error("the lease {lease} could not be renewed in time: {why}")]
+    NotRenewed { lease: Key, why: String },
+    #[error("the lease {lease} is no longer renewed")]
+    GivenUp { lease: Key },
+}
+
+/// A lease that is ours. It is renewed until it is dropped (then others must wait until it runs out) or released.
+pub struct Held {
+    lease: Lease,
+    standing: watch::Receiver<Standing>,
+    stop: CancellationToken,
+    /// Out: the version of the last write.
+    renewing: Option<JoinHandle<String>>,
+}
+
+impl Held {
+    fn start(lease: Lease, version: String, sent: Instant) -> Self {
+        let (sender, standing) = watch::channel(Standing::Held { until: sent + lease.deadline });
+        let stop = CancellationToken::new();
+        let renewing = tokio::spawn(keep(lease.clone(), version, sent, sender, stop.clone()));
+        tracing::info!(lease = %lease.key, identity = lease.identity, "lease held");
+        Held { lease, standing, stop, renewing: Some(renewing) }
+    }
+
+    pub fn key(&self) -> &Key {
+        &self.lease.key
+    }
+
+    /// Whether it is held at this moment. To be asked before whatever only the holder may do: it is right even when the
+    /// task that renews has not run for a while.
+    pub fn is_held(&self) -> bool {
+        match &*self.standing.borrow() {
+            Standing::Held { until } => Instant::now() < *until && self.standing.has_changed().is_ok(),
+            Standing::Lost(_) => false,
+        }
+    }
+
+    /// Tells when it is lost, to whoever asks.
+    pub fn standing(&self) -> watch::Receiver<Standing> {
+        self.standing.clone()
+    }
+
+    /// Waits until it is lost.
+    pub async fn lost(&self) -> Lost {
+        let mut standing = self.standing.clone();
+        match standing.wait_for(|standing| matches!(standing, Standing::Lost(_))).await.as_deref() {
+            Ok(Standing::Lost(lost)) => lost.clone(),
+            _ => Lost::GivenUp { lease: self.lease.key.clone() },
+        }
+    }
+
+    /// Gives it up, so that the next one need not wait until it runs out. Whoever worked under it must have stopped.
+    pub async fn release(mut self) -> Result<(), ApiError> {
+        self.stop.cancel();
+        let Some(renewing) = self.renewing.take() else { return Ok(()) };
+        let Ok(mut version) = renewing.await else { return Ok(()) };
+        if matches!(*self.standing.borrow(), Standing::Lost(_)) {
+            return Ok(());
+        }
+        let lease = &self.lease;
+        for _ in 0..3 {
+            let body = json!({
+                "metadata": {"resourceVersion": version},
+                // The shortest duration: also for whoever does not know that an empty holder means free.
+                "spec": {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": micro_stamp(lease.clock.now())},
+            });
+            match lease.write(&body).await {
+                Ok(_) => {
+                    tracing::info!(lease = %lease.key, "lease released");
+                    return Ok(());
+                }
+                Err(error) if error.not_found() => return Ok(()),
+                Err(error) if !error.conflict() => return Err(error),
+                Err(_) => {}
+            }
+            match lease.read().await {
+                Ok(found) if found.spec.holder_identity == lease.identity => {
+                    version = found.metadata.resource_version;
+                }
+                Ok(_) => return Ok(()),
+                Err(error) if error.not_found() => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some(renewing) = &self.renewing {
+            renewing.abort();
+        }
+    }
+}
+
+/// Renews until told to stop or lost.
+async fn keep(
+    lease: Lease,
+    mut version: String,
+    mut renewed: Instant,
+    standing: watch::Sender<Standing>,
+    stop: CancellationToken,
+) -> String {
+    let mut next = renewed + lease.retry;
+    loop {
+        if stop.run_until_cancelled(tokio::time::sleep_until(next)).await.is_none() {
+            return version;
+        }
+        let deadline = renewed + lease.deadline;
+        let sent = Instant::now();
+        let limit = deadline.min(sent + lease.attempt());
+        let attempt = tokio::time::timeout_at(limit, lease.renew(&mut version)).await;
+        let lost = match attempt {
+            Ok(Ok(Renewal::Done)) => {
+                renewed = sent;
+                standing.send_replace(Standing::Held { until: renewed + lease.deadline });
+                next = sent + lease.retry;
+                continue;
+            }
+            Ok(Ok(Renewal::Gone)) => Lost::Deleted { lease: lease.key.clone() },
+            Ok(Ok(Renewal::Taken { by })) => Lost::TakenBy { lease: lease.key.clone(), by },
+            failed => {
+                let why = match failed {
+                    Ok(Err(error)) => error.message(),
+                    _ => "no answer".to_owned(),
+                };
+                next = Instant::now() + lease.retry;
+                if next < deadline {
+                    tracing::warn!(lease = %lease.key, why, "the lease was not renewed; trying again");
+                    continue;
+                }
+                if stop.run_until_cancelled(tokio::time::sleep_until(deadline)).await.is_none() {
+                    return version;
+                }
+                Lost::NotRenewed { lease: lease.key.clone(), why }
+            }
+        };
+        tracing::error!(lease = %lease.key, why = %lost, "lease lost");
+        standing.send_replace(Standing::Lost(lost));
+        return version;
+    }
+}
+
+/// A scheduler that is not ours and answers to a name of ours.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OtherHolder {
+    pub scheduler_name: String,
+    pub lease: Key,
+    pub holder: String,
+}
+
+/// The lease of one shard of a scheduler name, as KAI names it too.
+pub fn lease_name(scheduler_name: &str, shard: &str) -> String {
+    if shard.is_empty() { scheduler_name.to_owned() } else { format!("{scheduler_name}-{shard}") }
+}
+
+/// The leases under which schedulers that are known answer to a name, by what each uses when nothing else is set.
+fn known_leases(scheduler_name: &str, shard: &str) -> Vec<Key> {
+    let mut keys = vec![
+        Key::new("kai-scheduler", lease_name(scheduler_name, shard)),
+        Key::new("volcano-system", scheduler_name),
+    ];
+    match scheduler_name {
+        "default-scheduler" => keys.push(Key::new("kube-system", "kube-scheduler")),
+        // Before version 1.8.
+        "volcano" => keys.push(Key::new("volcano-system", "vc-scheduler")),
+        "koord-scheduler" => keys.push(Key::new("koordinator-system", "koord-scheduler")),
+        _ => {}
+    }
+    keys
+}
+
+/// Looks for a live scheduler of another make that answers to one of the names, by the leases that are known. A lease
+/// that nobody renews takes its duration to find out; where there is none, the answer comes at once.
+pub async fn other_holder(api: &Api, names: &[String], shard: &str) -> Result<Option<OtherHolder>, ApiError> {
+    let mut suspects: BTreeMap<Key, (String, Sighting)> = BTreeMap::new();
+    for name in names {
+        for key in known_leases(name, shard) {
+            if let Some(record) = foreign(api, &key).await? {
+                suspects.insert(key, (name.clone(), Sighting { record, since: Instant::now() }));
+            }
+        }
+    }
+    while !suspects.is_empty() {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let keys: Vec<Key> = suspects.keys().cloned().collect();
+        for key in keys {
+            let Some((name, before)) = suspects.remove(&key) else { continue };
+            let Some(record) = foreign(api, &key).await? else { continue };
+            if record != before.record {
+                return Ok(Some(OtherHolder {
+                    scheduler_name: name,
+                    lease: key,
+                    holder: record.holder_identity,
+                }));
+            }
+            let until = record.live_until(before.since, Duration::from_secs(15));
+            if until.is_some_and(|until| Instant::now() < until) {
+                suspects.insert(key, (name, before));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// The record of a lease that somebody else holds, dead or alive.
+async fn foreign(api: &Api, key: &Key) -> Result<Option<Record>, ApiError> {
+    match read(api, key).await {
+        Ok(found) => {
+            let holder = &found.spec.holder_identity;
+            let ours = found.metadata.annotation(HELD_BY) == Some(holder);
+            Ok(Some(found.spec).filter(|spec| !spec.holder_identity.is_empty() && !ours))
+        }
+        Err(error) if error.not_found() => Ok(None),
+        Err(error) if error.code() == 403 => {
+            tracing::warn!(lease = %key, "not allowed to see whether another scheduler holds this lease");
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// The names that a scheduler wants to answer to, in one shard.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claim {
+    /// Where the leases live.
+    pub namespace: String,
+    pub names: Vec<String>,
+    /// The shard, empty for the only one.
+    pub shard: String,
+    pub identity: String,
+    /// Take the names from whoever answers to them. A scheduler of another make stops when its own lease is taken, and
+    /// gets it back when the claim is released: that is the way back.
+    pub take_over: bool,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ClaimError {
+    #[error(
+        "pods for {} are already placed by {}, which holds the lease {}; stop it, leave the name out, or pass --take-over",
+        .0.scheduler_name, .0.holder, .0.lease
+    )]
+    Answered(OtherHolder),
+    #[error("cannot find out who answers to {names}")]
+    Unknown { names: String, source: ApiError },
+}
+
+/// Names that are ours.
+pub struct Claimed {
+    held: Vec<Held>,
+}
+
+/// Waits for the leases of all names. Leases are taken in the order of their names, so that two that want the same names
+/// never wait for each other.
+pub async fn claim(api: &Api, clock: Clock, claim: &Claim) -> Result<Claimed, ClaimError> {
+    let unknown = |source| ClaimError::Unknown { names: claim.names.join(", "), source };
+    let names: BTreeSet<&String> = claim.names.iter().collect();
+    let mut wanted: BTreeMap<Key, &str> = names
+        .iter()
+        .map(|name| (Key::new(&claim.namespace, lease_name(name, &claim.shard)), name.as_str()))
+        .collect();
+    for name in names {
+        match other_holder(api, std::slice::from_ref(name), &claim.shard).await.map_err(unknown)? {
+            Some(other) if !claim.take_over => return Err(ClaimError::Answered(other)),
+            Some(other) => {
+                wanted.insert(other.lease, name);
+            }
+            None => {}
+        }
+    }
+    let mut held = Vec::with_capacity(wanted.len());
+    for (key, scheduler_name) in wanted {
+        let lease = Lease {
+            scheduler_name: scheduler_name.to_owned(),
+            ..Lease::new(api.clone(), clock, key, claim.identity.clone())
+        };
+        held.push(lease.acquire(claim.take_over).await);
+    }
+    Ok(Claimed { held })
+}
+
+impl Claimed {
+    /// Whether all are held at this moment.
+    pub fn is_held(&self) -> bool {
+        self.held.iter().all(Held::is_held)
+    }
+
+    /// Waits until one is lost; then none may be used.
+    pub async fn lost(&self) -> Lost {
+        if self.held.is_empty() {
+            return std::future::pending().await;
+        }
+        futures::future::select_all(self.held.iter().map(|held| Box::pin(held.lost()))).await.0
+    }
+
+    pub async fn release(self) -> Result<(), ApiError> {
+        let released = futures::future::join_all(self.held.into_iter().map(Held::release)).await;
+        released.into_iter().collect()
+    }
+}
+
+/// A name for this process that no other has. In a pod (with `POD_NAME` and `POD_UID` in its environment) it is the
+/// pod's, so that a container that starts again has its lease at once: a pod never runs two of the same.
+pub fn identity() -> String {
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    if let (Some(name), Some(uid)) = (variable("POD_NAME"), variable("POD_UID")) {
+        return format!("{name}_{uid}");
+    }
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").ok().or_else(|| variable("HOSTNAME"));
+    let host = host.as_deref().map_or("muster", str::trim);
+    // The keys of the standard library's hasher are random in each process.
+    let random = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), std::process::id());
+    format!("{host}_{random:016x}")
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+struct LeaseObject {
+    metadata: Meta,
+    spec: Record,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Record {
+    #[serde(deserialize_with = "or_default")]
+    holder_identity: String,
+    lease_duration_seconds: Option<i64>,
+    acquire_time: Option<String>,
+    renew_time: Option<String>,
+    lease_transitions: Option<i64>,
+}
+
+/// `null` is what a server may say for what is not set.
+fn or_default<'de, D: serde::Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    Ok(Option::<String>::deserialize(from)?.unwrap_or_default())
+}
+
+impl Record {
+    /// How long the holder asked others to wait. An hour is more than anybody means.
+    fn duration(&self, otherwise: Duration) -> Duration {
+        match self.lease_duration_seconds.map(u64::try_from) {
+            Some(Ok(seconds)) if seconds > 0 => Duration::from_secs(seconds.min(3600)),
+            _ => otherwise,
+        }
+    }
+
+    /// Until when the record counts as live if it stays as it was first seen; `None` if nobody holds it.
+    fn live_until(&self, since: Instant, otherwise: Duration) -> Option<Instant> {
+        (!self.holder_identity.is_empty()).then(|| since + self.duration(otherwise))
+    }
+}
+
+/// A record, and since when it is known to be as it is.
+struct Sighting {
+    record: Record,
+    since: Instant,
+}
+
+fn path(namespace: &str, name: &str) -> String {
+    let path = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases");
+    if name.is_empty() { path } else { format!("{path}/{name}") }
+}
+
+async fn read(api: &Api, key: &Key) -> Result<LeaseObject, ApiError> {
+    let found = api.get_path(&path(&key.namespace, &key.name)).await?;
+    // A lease whose fields are of other types than a server allows counts as free.
+    Ok(serde_json::from_value(found).unwrap_or_default())
+}
+
+fn version_of(object: &Value) -> String {
+    object.pointer("/metadata/resourceVersion").and_then(Value::as_str).unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(holder: &str, seconds: Option<i64>, expected: Option<u64>) {
+        let record =
+            Record { holder_identity: holder.into(), lease_duration_seconds: seconds, ..Record::default() };
+        let since = Instant::now();
+        let until = record.live_until(since, Duration::from_secs(15));
+        assert_eq!(until.map(|until| (until - since).as_secs()), expected, "{holder} {seconds:?}");
+    }
+
+    #[test]
+    fn how_long_a_record_lives() {
+        check("a", Some(40), Some(40));
+        check("a", None, Some(15));
+        check("a", Some(0), Some(15));
+        check("a", Some(-3), Some(15));
+        check("a", Some(i64::MAX), Some(3600));
+        check("", Some(40), None);
+    }
+
+    #[test]
+    fn where_other_schedulers_would_be() {
+        let show =
+            |name, shard| known_leases(name, shard).iter().map(Key::to_string).collect::<Vec<_>>().join(" ");
+        assert_eq!(
+            show("kai-scheduler", "west"),
+            "kai-scheduler/kai-scheduler-west volcano-system/kai-scheduler"
+        );
+        assert_eq!(
+            show("default-scheduler", ""),
+            "kai-scheduler/default-scheduler volcano-system/default-scheduler kube-system/kube-scheduler"
+        );
+        assert_eq!(
+            show("volcano", ""),
+            "kai-scheduler/volcano volcano-system/volcano volcano-system/vc-scheduler"
+        );
+    }
+
+    #[test]
+    fn reads_what_servers_write() {
+        let text = r#"{"metadata": {"name": "a"}, "spec": {"holderIdentity": null, "strategy": "x"}}"#;
+        let lease: LeaseObject = serde_json::from_str(text).unwrap();
+        assert_eq!(lease.spec, Record::default());
+    }
+
+    #[test]
+    fn identities_differ() {
+        assert_ne!(identity(), identity());
+    }
+}

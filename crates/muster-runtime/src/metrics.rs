@@ -1,0 +1,706 @@
+//! What can be measured, as Prometheus reads it.
+//!
+//! In: numbers from the services, by typed handles such as `metrics.scheduler.cycle.took(..)`. Out: the text of `/metrics`, and
+//! the table of `docs/metrics.md`. Must stay true: every family is declared once, below, with its help; the number of series
+//! is bounded whatever the cluster holds; names that KAI has are the same here but for their prefix, so that dashboards go on
+//! working. Where KAI shows only the last value of a time, there is a histogram under a name of ours beside it.
+
+use std::fmt::Write;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use prometheus_client::encoding::{
+    EncodeLabel, EncodeLabelSet, EncodeMetric, LabelSetEncoder, MetricEncoder,
+};
+use prometheus_client::metrics::{MetricType, counter, gauge, histogram};
+use prometheus_client::registry::Registry;
+
+/// The prefix of KAI's names when nothing else is asked for.
+pub const PREFIX: &str = "kai";
+
+/// Beyond so many combinations of labels in a family, all others are counted together as [`OTHER`].
+pub const MOST_SERIES: usize = 5000;
+pub const OTHER: &str = "other";
+
+/// The names that Muster chose itself take no prefix.
+const FIXED: [&str; 2] = ["muster_", "process_"];
+
+/// Declares the families of the services: a struct of handles each, and the rows of the table.
+macro_rules! families {
+    ($($service:ident: $type:ident, $title:literal {
+        $($field:ident: $kind:ty, $name:literal, [$($label:literal),*], $help:literal;)*
+    })*) => {
+        $(
+            #[doc = $title]
+            #[derive(Clone, Debug)]
+            pub struct $type {
+                $(#[doc = $help] pub $field: $kind,)*
+            }
+
+            impl $type {
+                fn new() -> Self {
+                    $type { $($field: <$kind as Measure>::make(&[$($label),*]),)* }
+                }
+
+                fn register(&self, registry: &mut Registry, prefix: &str) {
+                    $(registry.register(
+                        <$kind as Measure>::registered(&full_name(prefix, $name)),
+                        $help,
+                        self.$field.clone(),
+                    );)*
+                }
+            }
+        )*
+
+        /// All handles. Clones share their numbers.
+        #[derive(Debug)]
+        pub struct Families {
+            $(pub $service: $type,)*
+        }
+
+        impl Families {
+            fn new() -> Self {
+                Families { $($service: $type::new(),)* }
+            }
+
+            fn register(&self, services: &[Service], registry: &mut Registry, prefix: &str) {
+                $(if services.contains(&Service::$type) {
+                    self.$service.register(registry, prefix);
+                })*
+            }
+        }
+
+        /// Whose families a process shows.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Service {
+            $($type,)*
+        }
+
+        impl Service {
+            pub const ALL: &[Service] = &[$(Service::$type,)*];
+        }
+
+        const TABLE: &[(&str, &[Row])] = &[$(($title, &[$(Row {
+            name: $name,
+            kind: <$kind as Measure>::KIND,
+            n_labels: <$kind as Measure>::N_LABELS,
+            labels: &[$($label),*],
+            help: $help,
+        },)*]),)*];
+    };
+}
+
+families! {
+    process: Process, "Every process" {
+        build_info: By<1, Gauge>, "muster_build_info", ["version"], "always 1; the version is the label";
+        api_requests: By<2, Counter>, "muster_api_requests_total", ["verb", "code"], "requests to the API server by their answer; code 0 means that there was none";
+        watch_restarts: By<1, Counter>, "muster_watch_restarts_total", ["kind"], "lists that were read again because a watch broke off or fell behind";
+        leading: By<1, Gauge>, "muster_leading", ["lease"], "1 while this process holds the lease";
+        cpu_seconds: Counter, "process_cpu_seconds_total", [], "CPU time of the process, in user and system mode";
+        resident_memory: Gauge, "process_resident_memory_bytes", [], "memory of the process that is in RAM";
+        open_files: Gauge, "process_open_fds", [], "files and sockets that the process has open";
+    }
+    scheduler: Scheduler, "Scheduler" {
+        cycle: Seconds, "muster_cycle_seconds", [], "one scheduling cycle, from the first change that it takes in to its last decision";
+        open: Seconds, "muster_cycle_open_seconds", [], "the part of a cycle before the first action";
+        close: Seconds, "muster_cycle_close_seconds", [], "the part of a cycle after the last action";
+        action: By<1, Seconds>, "muster_action_seconds", ["action"], "one action of one cycle";
+        phase: By<1, Seconds>, "muster_phase_seconds", ["phase"], "one phase of one cycle; Muster's phases stand where KAI has plugins";
+        gang_wait: Seconds, "muster_gang_wait_seconds", [], "from the creation of the last pod that a gang needs to the decision to bind it";
+        pending_gangs: Gauge, "muster_pending_gangs", [], "gangs that wait for a place";
+        pending_pods: Gauge, "muster_pending_pods", [], "pods that wait for a place";
+        evictions: By<1, Counter>, "muster_evictions_total", ["action"], "pods that were evicted, by the action that decided so";
+        assumed_expired: Counter, "muster_assumed_expired_total", [], "promises that were given back because the API server never confirmed them";
+        gpu_allocated: Gauge, "muster_gpu_allocated", [], "GPUs that pods hold, parts of GPUs as parts";
+        gpu_capacity: Gauge, "muster_gpu_capacity", [], "GPUs of all nodes that can take pods";
+        gpu_fragmentation: Gauge, "muster_gpu_fragmentation_ratio", [], "of the free GPUs, the part that is on nodes which are not wholly free";
+        queue_pending_gangs: By<1, Gauge>, "muster_queue_pending_gangs", ["queue_name"], "gangs of a queue that wait for a place";
+        queue_oldest_pending: By<1, Gauge>, "muster_queue_oldest_pending_seconds", ["queue_name"], "how long the gang has waited that has waited longest";
+        e2e_latency: Gauge, "e2e_scheduling_latency_milliseconds", [], "the last cycle; see muster_cycle_seconds";
+        open_latency: Gauge, "open_session_latency_milliseconds", [], "the opening of the last cycle; see muster_cycle_open_seconds";
+        close_latency: Gauge, "close_session_latency_milliseconds", [], "the closing of the last cycle; see muster_cycle_close_seconds";
+        plugin_latency: By<2, Gauge>, "plugin_scheduling_latency_milliseconds", ["plugin", "OnSession"], "a phase of the last cycle under the label of a plugin; see muster_phase_seconds";
+        action_latency: By<1, Gauge>, "action_scheduling_latency_milliseconds", ["action"], "an action of the last cycle; see muster_action_seconds";
+        task_scheduling_latency: Milliseconds, "task_scheduling_latency_milliseconds", [], "from the creation of a pod to the decision to bind it";
+        task_bind_latency: Milliseconds, "task_bind_latency_milliseconds", [], "from the decision to bind a pod until the request for it is written";
+        usage_query_latency: Milliseconds, "usage_query_latency_milliseconds", [], "a query for past usage";
+        gangs_scheduled: By<1, Tally>, "podgroups_scheduled_by_action", ["action"], "pod groups that an action found places for";
+        gangs_tried: By<1, Tally>, "podgroups_acted_on_by_action", ["action"], "pod groups that an action looked at";
+        scenarios_simulated: By<1, Tally>, "scenarios_simulation_by_action", ["action"], "sets of victims that an action tried";
+        scenarios_filtered: By<1, Tally>, "scenarios_filtered_by_action", ["action"], "sets of victims that an action left out without a trial";
+        preemption_attempts: Tally, "total_preemption_attempts", [], "searches for victims";
+        evicted_pods: By<5, Counter>, "pod_group_evicted_pods_total", ["podgroup", "namespace", "uid", "nodepool", "action"], "pods that were evicted, by pod group";
+        search_jobs: By<3, Counter>, "scenario_search_jobs_total", ["action", "result", "reduced_budget"], "pod groups for which victims were searched";
+        search_exhausted: By<1, Counter>, "scenario_search_action_budget_exhausted_total", ["action"], "actions that ran out of time for their search";
+        search_scenarios: By<3, Counter>, "scenario_search_scenarios_total", ["action", "generator", "state"], "sets of victims by what became of them";
+        search_duration: By<3, Seconds>, "scenario_search_duration_seconds", ["action", "generator", "result"], "one search for victims";
+        search_action_budget: By<1, Gauge>, "scenario_search_action_budget_configured_seconds", ["action"], "how long an action may search";
+        search_job_budget: Gauge, "scenario_search_job_budget_configured_seconds", [], "how long the search for one pod group may take";
+        search_generator_budget: By<1, Gauge>, "scenario_search_generator_budget_configured_seconds", ["generator"], "how long one way to make sets of victims may take";
+        queue_fair_share_cpu: By<3, Gauge>, "queue_fair_share_cpu_cores", ["queue_name", "queue_metadata_name", "queue_display_name"], "the fair share of a queue in cores";
+        queue_fair_share_memory: By<3, Gauge>, "queue_fair_share_memory_gb", ["queue_name", "queue_metadata_name", "queue_display_name"], "the fair share of a queue in gigabytes of memory";
+        queue_fair_share_gpu: By<3, Gauge>, "queue_fair_share_gpu", ["queue_name", "queue_metadata_name", "queue_display_name"], "the fair share of a queue in GPUs";
+        queue_cpu_usage: By<3, Gauge>, "queue_cpu_usage", ["queue_name", "queue_metadata_name", "queue_display_name"], "past CPU usage of a queue, in the unit of the usage database";
+        queue_memory_usage: By<3, Gauge>, "queue_memory_usage", ["queue_name", "queue_metadata_name", "queue_display_name"], "past memory usage of a queue, in the unit of the usage database";
+        queue_gpu_usage: By<3, Gauge>, "queue_gpu_usage", ["queue_name", "queue_metadata_name", "queue_display_name"], "past GPU usage of a queue, in the unit of the usage database";
+    }
+    binder: Binder, "Binder" {
+        bind: Seconds, "muster_bind_seconds", [], "the binding of one pod, with all its steps";
+        binds: By<1, Counter>, "muster_binds_total", ["result"], "bindings by how they ended: bound, failed, gone or rolled-back";
+        in_flight: Gauge, "muster_binds_in_flight", [], "bindings that are under way";
+    }
+    queues: Queues, "Queue controller" {
+        info: By<1, Gauge>, "queue_info", ["queue_name"], "always 1 for every queue that there is";
+        deserved_gpus: By<1, Gauge>, "queue_deserved_gpus", ["queue_name"], "the GPU quota of a queue; -1 means without limit";
+        quota_cpu: By<1, Gauge>, "queue_quota_cpu_cores", ["queue_name"], "the CPU quota of a queue in cores; -1 means without limit";
+        quota_memory: By<1, Gauge>, "queue_quota_memory_bytes", ["queue_name"], "the memory quota of a queue; -1 means without limit";
+        allocated_gpus: By<1, Gauge>, "queue_allocated_gpus", ["queue_name"], "GPUs that the pods of a queue hold";
+        allocated_cpu: By<1, Gauge>, "queue_allocated_cpu_cores", ["queue_name"], "cores that the pods of a queue hold";
+        allocated_memory: By<1, Gauge>, "queue_allocated_memory_bytes", ["queue_name"], "memory that the pods of a queue hold";
+    }
+}
+
+/// The metrics of a process; clones are the same.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    families: Arc<Families>,
+    registry: Arc<Registry>,
+}
+
+impl std::ops::Deref for Metrics {
+    type Target = Families;
+
+    fn deref(&self) -> &Families {
+        &self.families
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Metrics::new(PREFIX, Service::ALL)
+    }
+}
+
+impl Metrics {
+    /// Shows the families of these services, KAI's under this prefix. An empty prefix is allowed.
+    pub fn new(prefix: &str, services: &[Service]) -> Self {
+        let families = Families::new();
+        let mut registry = Registry::default();
+        families.register(services, &mut registry, prefix);
+        families.process.build_info.of([env!("CARGO_PKG_VERSION")]).set(1.0);
+        Metrics { families: Arc::new(families), registry: Arc::new(registry) }
+    }
+
+    /// The text of `/metrics`, of the type [`CONTENT_TYPE`].
+    pub fn text(&self) -> String {
+        self.families.process.read();
+        let mut text = String::new();
+        // Writing to a string cannot fail.
+        let _ = prometheus_client::encoding::text::encode(&mut text, &self.registry);
+        text
+    }
+}
+
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+impl Process {
+    /// Counts the answer to a request; `code` as HTTP has it, 0 for none.
+    pub fn answered(&self, verb: &str, code: u16) {
+        self.api_requests.of([verb, &code.to_string()]).inc();
+    }
+
+    /// Reads what the operating system knows; where it does not say, the values stay as they are.
+    fn read(&self) {
+        let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+        // The name of the program, in parentheses, may have spaces in it.
+        let fields: Vec<f64> = stat
+            .rsplit(')')
+            .next()
+            .unwrap_or_default()
+            .split_whitespace()
+            .map(|field| field.parse().unwrap_or(0.0))
+            .collect();
+        if let [.., user, system, _, _, _, _, _, _, _, _, pages] = fields.get(..22).unwrap_or_default() {
+            // Linux counts in hundredths of a second and in pages of 4 KiB on every platform we build for.
+            let now = (user + system) / 100.0;
+            self.cpu_seconds.add((now - self.cpu_seconds.get()).max(0.0));
+            self.resident_memory.set(pages * 4096.0);
+        }
+        if let Ok(files) = std::fs::read_dir("/proc/self/fd") {
+            self.open_files.set(files.count() as f64);
+        }
+    }
+}
+
+impl Scheduler {
+    pub fn cycle_took(&self, time: Duration) {
+        self.cycle.took(time);
+        self.e2e_latency.set(milliseconds(time));
+    }
+
+    pub fn open_took(&self, time: Duration) {
+        self.open.took(time);
+        self.open_latency.set(milliseconds(time));
+    }
+
+    pub fn close_took(&self, time: Duration) {
+        self.close.took(time);
+        self.close_latency.set(milliseconds(time));
+    }
+
+    pub fn action_took(&self, action: &str, time: Duration) {
+        self.action.of([action]).took(time);
+        self.action_latency.of([action]).set(milliseconds(time));
+    }
+
+    /// `on_session` is `OnSessionOpen` or `OnSessionClose`, as KAI says it.
+    pub fn phase_took(&self, phase: &str, on_session: &str, time: Duration) {
+        self.phase.of([phase]).took(time);
+        self.plugin_latency.of([phase, on_session]).set(milliseconds(time));
+    }
+}
+
+fn milliseconds(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+/// A page for people: every family with its type, labels and meaning.
+pub fn table() -> String {
+    let mut page = format!(
+        "# Metrics\n\n\
+         Generated from `crates/muster-runtime/src/metrics.rs`; `MUSTER_UPDATE=1 cargo test -p muster-runtime` writes it anew.\n\n\
+         Every component serves these under `/metrics`, in the OpenMetrics format. A family without a value is not shown. Names that\n\
+         KAI has too start with `{PREFIX}_` here, or with whatever prefix is set instead. KAI's counters whose names do not end in `_total`\n\
+         keep their names and are of type `unknown`, since the format allows no other; `rate()` works on them all the same.\n\
+         A family has at most {MOST_SERIES} series; what goes beyond is counted together with `{OTHER}` for every label.\n"
+    );
+    for (title, rows) in TABLE {
+        // Writing to a string cannot fail, here and below.
+        let _ = write!(page, "\n## {title}\n\n| name | type | labels | meaning |\n|---|---|---|---|\n");
+        for row in *rows {
+            let labels: Vec<String> = row.labels.iter().map(|label| format!("`{label}`")).collect();
+            let name = full_name(PREFIX, row.name);
+            let _ = writeln!(page, "| `{name}` | {} | {} | {} |", row.kind, labels.join(", "), row.help);
+        }
+    }
+    page
+}
+
+struct Row {
+    name: &'static str,
+    kind: &'static str,
+    #[cfg_attr(not(test), expect(dead_code, reason = "only a test compares it with the labels"))]
+    n_labels: usize,
+    labels: &'static [&'static str],
+    help: &'static str,
+}
+
+fn full_name(prefix: &str, name: &str) -> String {
+    if prefix.is_empty() || FIXED.iter().any(|fixed| name.starts_with(fixed)) {
+        name.to_owned()
+    } else {
+        format!("{prefix}_{name}")
+    }
+}
+
+/// A kind of number that can be shown.
+pub trait Measure: EncodeMetric + Clone + std::fmt::Debug + Send + Sync + 'static {
+    const KIND: &'static str;
+    const N_LABELS: usize = 0;
+    fn make(labels: &'static [&'static str]) -> Self;
+
+    /// The name to register so that `name` is what is shown.
+    fn registered(name: &str) -> String {
+        name.to_owned()
+    }
+}
+
+/// A number that only grows. Its name ends in `_total`.
+#[derive(Clone, Debug, Default)]
+pub struct Counter(counter::Counter<f64>);
+
+impl Counter {
+    pub fn inc(&self) {
+        self.0.inc();
+    }
+
+    pub fn add(&self, n: f64) {
+        self.0.inc_by(n);
+    }
+
+    pub fn get(&self) -> f64 {
+        self.0.get()
+    }
+}
+
+impl Measure for Counter {
+    const KIND: &'static str = "counter";
+
+    fn make(_: &'static [&'static str]) -> Self {
+        Counter::default()
+    }
+
+    /// The encoder adds the ending by itself.
+    fn registered(name: &str) -> String {
+        name.strip_suffix("_total").unwrap_or(name).to_owned()
+    }
+}
+
+impl EncodeMetric for Counter {
+    fn encode(&self, encoder: MetricEncoder<'_>) -> std::fmt::Result {
+        self.0.encode(encoder)
+    }
+
+    fn metric_type(&self) -> MetricType {
+        MetricType::Counter
+    }
+}
+
+/// A number that only grows and whose name, which is KAI's, does not end in `_total`.
+#[derive(Clone, Debug, Default)]
+pub struct Tally(counter::Counter);
+
+impl Tally {
+    pub fn inc(&self) {
+        self.0.inc();
+    }
+
+    pub fn add(&self, n: u64) {
+        self.0.inc_by(n);
+    }
+
+    pub fn get(&self) -> u64 {
+        self.0.get()
+    }
+}
+
+impl Measure for Tally {
+    const KIND: &'static str = "counter (unknown)";
+
+    fn make(_: &'static [&'static str]) -> Self {
+        Tally::default()
+    }
+}
+
+impl EncodeMetric for Tally {
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> std::fmt::Result {
+        encoder.encode_gauge(&self.0.get())
+    }
+
+    fn metric_type(&self) -> MetricType {
+        MetricType::Unknown
+    }
+}
+
+/// A number as it is now.
+#[derive(Clone, Debug, Default)]
+pub struct Gauge(gauge::Gauge<f64, std::sync::atomic::AtomicU64>);
+
+impl Gauge {
+    pub fn set(&self, value: f64) {
+        self.0.set(value);
+    }
+
+    pub fn inc(&self) {
+        self.0.inc();
+    }
+
+    pub fn dec(&self) {
+        self.0.dec();
+    }
+
+    pub fn get(&self) -> f64 {
+        self.0.get()
+    }
+}
+
+impl Measure for Gauge {
+    const KIND: &'static str = "gauge";
+
+    fn make(_: &'static [&'static str]) -> Self {
+        Gauge::default()
+    }
+}
+
+impl EncodeMetric for Gauge {
+    fn encode(&self, encoder: MetricEncoder<'_>) -> std::fmt::Result {
+        self.0.encode(encoder)
+    }
+
+    fn metric_type(&self) -> MetricType {
+        MetricType::Gauge
+    }
+}
+
+/// A histogram of times in seconds, from half a millisecond to a minute.
+#[derive(Clone, Debug)]
+pub struct Seconds(histogram::Histogram);
+
+impl Seconds {
+    pub fn observe(&self, seconds: f64) {
+        self.0.observe(seconds);
+    }
+
+    pub fn took(&self, time: Duration) {
+        self.0.observe(time.as_secs_f64());
+    }
+}
+
+impl Measure for Seconds {
+    const KIND: &'static str = "histogram";
+
+    fn make(_: &'static [&'static str]) -> Self {
+        Seconds(histogram::Histogram::new(histogram::exponential_buckets(0.0005, 2.0, 18)))
+    }
+}
+
+impl EncodeMetric for Seconds {
+    fn encode(&self, encoder: MetricEncoder<'_>) -> std::fmt::Result {
+        self.0.encode(encoder)
+    }
+
+    fn metric_type(&self) -> MetricType {
+        MetricType::Histogram
+    }
+}
+
+/// A histogram of times in milliseconds with KAI's buckets and some beyond.
+#[derive(Clone, Debug)]
+pub struct Milliseconds(histogram::Histogram);
+
+impl Milliseconds {
+    pub fn took(&self, time: Duration) {
+        self.0.observe(milliseconds(time));
+    }
+}
+
+impl Measure for Milliseconds {
+    const KIND: &'static str = "histogram";
+
+    fn make(_: &'static [&'static str]) -> Self {
+        Milliseconds(histogram::Histogram::new(histogram::exponential_buckets(5.0, 2.0, 15)))
+    }
+}
+
+impl EncodeMetric for Milliseconds {
+    fn encode(&self, encoder: MetricEncoder<'_>) -> std::fmt::Result {
+        self.0.encode(encoder)
+    }
+
+    fn metric_type(&self) -> MetricType {
+        MetricType::Histogram
+    }
+}
+
+/// One number for each combination of labels, at most [`MOST_SERIES`] of them.
+#[derive(Clone, Debug)]
+pub struct By<const N: usize, M> {
+    labels: &'static [&'static str],
+    /// In the order of their labels.
+    series: Arc<RwLock<Vec<(Values<N>, M)>>>,
+}
+
+type Values<const N: usize> = [Arc<str>; N];
+
+impl<const N: usize, M: Measure> By<N, M> {
+    /// The number for these labels. Whoever needs it often keeps it.
+    pub fn of(&self, values: [&str; N]) -> M {
+        if let Some(known) = self.get(values) {
+            return known;
+        }
+        let mut series = self.series.write().unwrap_or_else(PoisonError::into_inner);
+        let full = series.len() >= MOST_SERIES;
+        let values = if full && find(&series, values).is_err() { [OTHER; N] } else { values };
+        let at = match find(&series, values) {
+            Ok(at) => at,
+            Err(at) => {
+                series.insert(at, (values.map(Arc::from), M::make(&[])));
+                at
+            }
+        };
+        series[at].1.clone()
+    }
+
+    /// The number for these labels, if there is one yet.
+    pub fn get(&self, values: [&str; N]) -> Option<M> {
+        let series = self.series.read().unwrap_or_else(PoisonError::into_inner);
+        let at = find(&series, values).ok()?;
+        series.get(at).map(|(_, measure)| measure.clone())
+    }
+
+    /// Forgets the series of what is no longer there.
+    pub fn retain(&self, mut keep: impl FnMut(&[Arc<str>; N]) -> bool) {
+        self.series.write().unwrap_or_else(PoisonError::into_inner).retain(|(values, _)| keep(values));
+    }
+
+    pub fn len(&self) -> usize {
+        self.series.read().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Where the series is, or where it would be.
+fn find<const N: usize, M>(series: &[(Values<N>, M)], values: [&str; N]) -> Result<usize, usize> {
+    series.binary_search_by(|(have, _)| have.iter().map(|value| &**value).cmp(values))
+}
+
+impl<const N: usize, M: Measure> Measure for By<N, M> {
+    const KIND: &'static str = M::KIND;
+    const N_LABELS: usize = N;
+
+    fn make(labels: &'static [&'static str]) -> Self {
+        By { labels, series: Arc::default() }
+    }
+
+    fn registered(name: &str) -> String {
+        M::registered(name)
+    }
+}
+
+impl<const N: usize, M: Measure> EncodeMetric for By<N, M> {
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> std::fmt::Result {
+        for (values, measure) in self.series.read().unwrap_or_else(PoisonError::into_inner).iter() {
+            measure.encode(encoder.encode_family(&Labels { names: self.labels, values })?)?;
+        }
+        Ok(())
+    }
+
+    fn metric_type(&self) -> MetricType {
+        M::make(&[]).metric_type()
+    }
+
+    fn is_empty(&self) -> bool {
+        By::is_empty(self)
+    }
+}
+
+struct Labels<'a> {
+    names: &'static [&'static str],
+    values: &'a [Arc<str>],
+}
+
+impl EncodeLabelSet for Labels<'_> {
+    fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> std::fmt::Result {
+        for (name, value) in self.names.iter().zip(self.values) {
+            (*name, &**value).encode(encoder.encode_label())?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_is_what_the_code_says() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/metrics.md");
+        if std::env::var_os("MUSTER_UPDATE").is_some() {
+            std::fs::write(path, table()).unwrap();
+        }
+        let written = std::fs::read_to_string(path).unwrap_or_default();
+        assert!(written == table(), "docs/metrics.md is old: MUSTER_UPDATE=1 cargo test -p muster-runtime");
+    }
+
+    #[test]
+    fn the_table_is_sound() {
+        let mut names = std::collections::BTreeSet::new();
+        for row in TABLE.iter().flat_map(|(_, rows)| rows.iter()) {
+            assert!(names.insert(row.name), "{} is there twice", row.name);
+            assert_eq!(row.n_labels, row.labels.len(), "{}", row.name);
+            assert_eq!(row.kind == "counter", row.name.ends_with("_total"), "{}", row.name);
+            assert!(!row.help.is_empty() && !row.help.ends_with('.'), "{}", row.help);
+            assert!(
+                row.name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_'),
+                "{}",
+                row.name
+            );
+        }
+        assert!(names.len() > 50);
+    }
+
+    /// The lines of a family that say something.
+    #[track_caller]
+    fn check(metrics: &Metrics, family: &str, expected: &[&str]) {
+        let text = metrics.text();
+        let lines: Vec<&str> =
+            text.lines().filter(|l| l.contains(family) && !l.starts_with("# HELP")).collect();
+        assert_eq!(lines, expected);
+    }
+
+    #[test]
+    fn shows_what_was_measured() {
+        let metrics = Metrics::default();
+        metrics.binder.binds.of(["failed"]).inc();
+        metrics.binder.binds.of(["bound"]).add(2.0);
+        check(
+            &metrics,
+            "muster_binds",
+            &[
+                "# TYPE muster_binds counter",
+                r#"muster_binds_total{result="bound"} 2.0"#,
+                r#"muster_binds_total{result="failed"} 1.0"#,
+                "# TYPE muster_binds_in_flight gauge",
+                "muster_binds_in_flight 0.0",
+            ],
+        );
+        metrics.scheduler.gangs_scheduled.of(["allocate"]).add(3);
+        check(
+            &metrics,
+            "podgroups_scheduled",
+            &[
+                "# TYPE kai_podgroups_scheduled_by_action unknown",
+                r#"kai_podgroups_scheduled_by_action{action="allocate"} 3"#,
+            ],
+        );
+        metrics.scheduler.cycle_took(Duration::from_millis(3));
+        check(
+            &metrics,
+            "e2e_",
+            &[
+                "# TYPE kai_e2e_scheduling_latency_milliseconds gauge",
+                "kai_e2e_scheduling_latency_milliseconds 3.0",
+            ],
+        );
+        assert!(metrics.text().contains("muster_cycle_seconds_bucket{le=\"0.004\"} 1"));
+        check(&metrics, "queue_info", &[]);
+        check(
+            &metrics,
+            "build_info",
+            &[
+                "# TYPE muster_build_info gauge",
+                concat!("muster_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"} 1.0"),
+            ],
+        );
+        assert!(metrics.text().ends_with("# EOF\n"));
+        assert!(metrics.process.resident_memory.get() > 1e6);
+    }
+
+    #[test]
+    fn names_are_prefixed_and_strange_values_escaped() {
+        let metrics = Metrics::new("", &[Service::Queues]);
+        metrics.queues.info.of(["a \"b\"\\\n"]).set(1.0);
+        check(
+            &metrics,
+            "queue_info",
+            &["# TYPE queue_info gauge", r#"queue_info{queue_name="a \"b\"\\\n"} 1.0"#],
+        );
+        assert!(!metrics.text().contains("muster_pending_gangs"), "the scheduler is not here");
+    }
+
+    #[test]
+    fn series_are_bounded() {
+        let metrics = Metrics::default();
+        for i in 0..MOST_SERIES + 100 {
+            metrics.scheduler.evicted_pods.of(["g", "ns", &i.to_string(), "", "reclaim"]).inc();
+        }
+        assert_eq!(metrics.scheduler.evicted_pods.len(), MOST_SERIES + 1);
+        assert_eq!(metrics.scheduler.evicted_pods.of([OTHER; 5]).get(), 100.0);
+        assert_eq!(metrics.scheduler.evicted_pods.of(["g", "ns", "7", "", "reclaim"]).get(), 1.0);
+        metrics.scheduler.evicted_pods.retain(|[_, _, uid, _, _]| &**uid == "7");
+        assert_eq!(metrics.scheduler.evicted_pods.len(), 1);
+    }
+}

@@ -1,0 +1,616 @@
+//! Inputs to decisions to work: everything that the scheduler knows, and nothing of how it is told or how work is done.
+//!
+//! In: inputs in order, and the time. Out: the work that follows from a cycle. Must stay true: no I/O, no clock. What was
+//! decided is taken for granted until the API server confirms it, the work fails, or it expires; a decision is made once.
+
+use crate::ingest::{Failure, Input, Outcome};
+use muster_engine::Engine;
+use muster_model::{
+    Action, Bind, Decisions, Diagnostic, GPU, Group, Key, Min, Name, Placement, Pod, Policy, Reason, Refusal,
+    Resource, ShareSize, Span, Time,
+};
+use muster_translate::{Kind, Settings, Translator};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What follows from a cycle, in the order in which it was decided.
+#[derive(Debug, Default)]
+pub struct Output {
+    pub evictions: Vec<Eviction>,
+    /// Gang by gang.
+    pub placements: Vec<GangPlacement>,
+    /// Gangs that wait, and why, where there is something new to say.
+    pub waiting: Vec<Waiting>,
+    /// Gangs about which something was said and that no longer wait.
+    pub placed: Vec<GroupRef>,
+    /// Gangs that fell below their minimum, and gangs that have it again.
+    pub stale: Vec<GroupRef>,
+    pub recovered: Vec<GroupRef>,
+    pub diagnostics: Vec<Diagnostic>,
+    /// When to run a cycle even if nothing changes.
+    pub wake: Option<Time>,
+    pub decisions: Decisions,
+    pub counts: Counts,
+}
+
+/// What a cycle had before it.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Counts {
+    pub inputs: usize,
+    pub changes: usize,
+    /// Promises that were given back because nobody confirmed them.
+    pub expired: usize,
+    /// Decisions that are on their way.
+    pub in_flight: usize,
+}
+
+/// A PodGroup, or the lone pod that is a gang by itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupRef {
+    pub key: Key,
+    pub uid: Name,
+    /// A pod without a PodGroup.
+    pub lone: bool,
+}
+
+#[derive(Debug)]
+pub struct GangPlacement {
+    pub gang: GroupRef,
+    pub action: Action,
+    /// With so many of these pods bound the gang has its minimum.
+    pub needed: usize,
+    pub pods: Vec<PodPlacement>,
+}
+
+#[derive(Debug)]
+pub struct PodPlacement {
+    pub pod: Key,
+    pub uid: Name,
+    pub placement: Placement,
+    pub received: Received,
+    /// Allocations by the pod's names for its claims, as JSON.
+    pub claims: Vec<(Name, Value)>,
+    pub zones: Option<Value>,
+    /// It has volumes that are bound once it has a node.
+    pub volumes: bool,
+}
+
+/// What of GPUs a pod gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Received {
+    Whole {
+        count: u32,
+    },
+    /// `portion` in thousandths, of each of `count` devices.
+    Part {
+        count: u32,
+        portion: i64,
+    },
+    Mig {
+        count: u32,
+    },
+}
+
+#[derive(Debug)]
+pub struct Eviction {
+    pub pod: Key,
+    pub uid: Name,
+    pub gang: GroupRef,
+    pub action: Action,
+    pub by: Option<Key>,
+    pub moved: bool,
+}
+
+#[derive(Debug)]
+pub struct Waiting {
+    pub gang: GroupRef,
+    pub refusal: Refusal,
+    /// Pods that wait, with their uids; empty where nobody wants them marked.
+    pub mark: Vec<(Key, Name)>,
+}
+
+/// A decision that is not yet to be seen in the cluster.
+#[derive(Debug)]
+struct Flight {
+    uid: Name,
+    /// When it is given back.
+    until: Time,
+}
+
+pub struct Core {
+    translator: Translator,
+    engine: Engine,
+    flights: BTreeMap<Key, Flight>,
+    /// How often work for a pod failed in a row.
+    failures: BTreeMap<Key, (Name, u32)>,
+    /// Groups that do not want their pods marked as unschedulable.
+    unmarked: BTreeSet<Key>,
+    /// What was said about gangs that wait.
+    told: BTreeMap<Key, Told>,
+    known: BTreeSet<Kind>,
+    expiry: Span,
+    /// When a cycle runs even if nothing changes.
+    next: Option<Time>,
+}
+
+struct Told {
+    gang: GroupRef,
+    since: Time,
+    last: Option<(Time, Refusal)>,
+}
+
+/// A gang that waits no longer than this is not worth a word.
+const WORTH_A_WORD: Span = Span::seconds(1);
+/// If only numbers changed, the news can wait.
+const NUMBERS_CHANGED: Span = Span::seconds(10);
+
+/// How often a cycle runs while somebody waits for time to pass (grace periods, delays, minimum runtimes).
+const LOOK_AGAIN: Span = Span::seconds(1);
+
+impl Core {
+    pub fn new(settings: Settings, policy: Policy, expiry: Span) -> Self {
+        Self {
+            translator: Translator::new(settings),
+            engine: Engine::new(policy),
+            flights: BTreeMap::new(),
+            failures: BTreeMap::new(),
+            unmarked: BTreeSet::new(),
+            told: BTreeMap::new(),
+            known: BTreeSet::new(),
+            expiry,
+            next: None,
+        }
+    }
+
+    /// Every kind has been listed: decisions may be made.
+    pub fn is_ready(&self) -> bool {
+        self.known.len() == Kind::ALL.len()
+    }
+
+    /// Takes inputs without deciding anything.
+    pub fn take(&mut self, inputs: Vec<Input>, now: Time) {
+        for input in inputs {
+            match input {
+                Input::Put(kind, value) => self.put(kind, &value),
+                Input::Gone(kind, key) => self.gone(kind, &key),
+                Input::Known(kind) => drop(self.known.insert(kind)),
+                Input::Outcome(outcome) => self.outcome(outcome, now),
+            }
+        }
+    }
+
+    /// Takes inputs and runs a cycle; `None` if nothing came to pass that could lead to a decision.
+    pub fn step(&mut self, inputs: Vec<Input>, now: Time) -> Option<Output> {
+        let mut counts = Counts { inputs: inputs.len(), ..Counts::default() };
+        self.take(inputs, now);
+        counts.expired = self.expire(now);
+        self.translator.set_now(now);
+        let (changes, diagnostics) = self.translator.drain();
+        counts.changes = changes.len();
+        self.engine.apply(changes);
+        let idle = self.translator.is_quiet() && self.next.is_none_or(|next| now < next);
+        if idle {
+            return None;
+        }
+        let decisions = self.engine.cycle(now);
+        let mut output = self.output(&decisions);
+        (output.waiting, output.placed) = self.news(&decisions.refusals, now);
+        self.assume(&decisions, now);
+        counts.in_flight = self.flights.len();
+        let waits_for_time = !decisions.refusals.is_empty() || !decisions.newly_stale.is_empty();
+        let expiry = self.flights.values().map(|flight| flight.until).min();
+        let again = waits_for_time.then_some(now + LOOK_AGAIN);
+        output.wake = again.into_iter().chain(expiry).min();
+        self.next = output.wake;
+        output.diagnostics = diagnostics;
+        output.decisions = decisions;
+        output.counts = counts;
+        Some(output)
+    }
+
+    /// Why a gang waits, in full.
+    pub fn explain(&mut self, gang: &Key, now: Time) -> Option<Refusal> {
+        self.engine.explain(gang, now)
+    }
+
+    /// The cluster as the engine sees it.
+    pub fn cluster(&self) -> muster_model::Cluster {
+        self.translator.made_cluster()
+    }
+
+    fn put(&mut self, kind: Kind, value: &Value) {
+        self.translator.put_as(kind, value);
+        let field = |pointer: &str| value.pointer(pointer);
+        let text = |pointer: &str| field(pointer).and_then(Value::as_str).unwrap_or("");
+        let key = || Key::new(text("/metadata/namespace"), text("/metadata/name"));
+        match kind {
+            Kind::Pod => {
+                // Most pods that come by are not in flight.
+                if self.flights.is_empty() {
+                    return;
+                }
+                let key = key();
+                let settled = self.flights.get(&key).is_some_and(|flight| {
+                    *flight.uid != *text("/metadata/uid")
+                        || !text("/spec/nodeName").is_empty()
+                        || field("/metadata/deletionTimestamp").is_some()
+                });
+                if settled {
+                    self.flights.remove(&key);
+                    self.failures.remove(&key);
+                }
+            }
+            Kind::PodGroup => {
+                if field("/spec/markUnschedulable") == Some(&Value::Bool(false)) {
+                    self.unmarked.insert(key());
+                } else if !self.unmarked.is_empty() {
+                    self.unmarked.remove(&key());
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn gone(&mut self, kind: Kind, key: &muster_runtime::Key) {
+        self.translator.delete_as(kind, &key.namespace, &key.name);
+        let key = Key::new(key.namespace.as_str(), key.name.as_str());
+        match kind {
+            Kind::Pod => {
+                self.flights.remove(&key);
+                self.failures.remove(&key);
+            }
+            Kind::PodGroup => drop(self.unmarked.remove(&key)),
+            _ => {}
+        }
+    }
+
+    /// Work that was done is confirmed by the watch alone; work that failed is given back, and not at once tried again.
+    fn outcome(&mut self, outcome: Outcome, now: Time) {
+        let Some(flight) = self.flights.get_mut(&outcome.pod).filter(|f| *f.uid == *outcome.uid) else {
+            return;
+        };
+        match outcome.result {
+            Ok(()) => {}
+            Err(Failure::Overtaken) => {
+                self.flights.remove(&outcome.pod);
+                self.translator.forget(&outcome.pod);
+            }
+            Err(Failure::Refused) => {
+                let uid = flight.uid.clone();
+                let entry = self.failures.entry(outcome.pod).or_insert_with(|| (uid.clone(), 0));
+                let n = if entry.0 == uid { entry.1 } else { 0 };
+                *entry = (uid, n.saturating_add(1));
+                flight.until = now + backoff(n);
+            }
+        }
+    }
+
+    fn expire(&mut self, now: Time) -> usize {
+        let over: Vec<Key> =
+            self.flights.iter().filter(|(_, f)| f.until <= now).map(|(key, _)| key.clone()).collect();
+        for key in &over {
+            self.flights.remove(key);
+            self.translator.forget(key);
+        }
+        over.len()
+    }
+
+    /// From now on the decisions count as carried out.
+    fn assume(&mut self, decisions: &Decisions, now: Time) {
+        let until = now + self.expiry;
+        for bind in &decisions.binds {
+            self.translator.assume_placed(&bind.pod, &bind.placement);
+            self.fly(&bind.pod, until);
+        }
+        for evict in &decisions.evictions {
+            self.translator.assume_leaving(&evict.pod);
+            self.fly(&evict.pod, until);
+        }
+        let promises = decisions.pipelined.iter();
+        self.translator.nominate(promises.map(|p| (p.pod.clone(), p.placement.node.clone())));
+    }
+
+    fn fly(&mut self, pod: &Key, until: Time) {
+        if let Some(made) = self.translator.made_pod(pod) {
+            self.flights.insert(pod.clone(), Flight { uid: made.uid.clone(), until });
+        }
+    }
+
+    fn output(&self, decisions: &Decisions) -> Output {
+        let mut placements: Vec<GangPlacement> = Vec::new();
+        let mut of_gang: BTreeMap<&Key, usize> = BTreeMap::new();
+        for bind in &decisions.binds {
+            let Some(pod) = self.translator.made_pod(&bind.pod) else { continue };
+            let at = *of_gang.entry(&bind.gang).or_insert_with(|| {
+                placements.push(GangPlacement {
+                    gang: self.group_ref(&bind.gang),
+                    action: bind.action,
+                    needed: 0,
+                    pods: Vec::new(),
+                });
+                placements.len() - 1
+            });
+            if let Some(gang) = placements.get_mut(at) {
+                gang.pods.push(self.placement(bind, pod));
+            }
+        }
+        for gang in &mut placements {
+            gang.needed = self.needed(&gang.gang.key, gang.pods.len());
+        }
+        let evictions = decisions.evictions.iter().filter_map(|evict| {
+            Some(Eviction {
+                pod: evict.pod.clone(),
+                uid: self.translator.made_pod(&evict.pod)?.uid.clone(),
+                gang: self.group_ref(&evict.gang),
+                action: evict.action,
+                by: evict.by.clone(),
+                moved: evict.moved,
+            })
+        });
+        let refs = |keys: &[Key]| keys.iter().map(|key| self.group_ref(key)).filter(|g| !g.lone).collect();
+        Output {
+            evictions: evictions.collect(),
+            placements,
+            stale: refs(&decisions.newly_stale),
+            recovered: refs(&decisions.recovered),
+            ..Output::default()
+        }
+    }
+
+    /// How many of the pods that a gang gets now it needs for its minimum. A gang with groups within is taken to need all of them while
+    /// nothing of it runs.
+    fn needed(&self, gang: &Key, placed: usize) -> usize {
+        let stays = self.translator.made_pods_of(gang).filter(|pod| pod.state.stays()).count();
+        let groups = self.translator.made_gang(gang).map_or(&[][..], |gang| &gang.groups);
+        match groups {
+            [Group { min: Min::Pods(min), .. }] => (*min as usize).saturating_sub(stays).min(placed),
+            _ if stays == 0 => placed,
+            _ => 0,
+        }
+    }
+
+    fn group_ref(&self, key: &Key) -> GroupRef {
+        // A lone pod's gang has the pod's uid.
+        let gang = self.translator.made_gang(key);
+        let uid = gang.map_or_else(|| "".into(), |gang| gang.uid.clone());
+        let lone = self.translator.made_pod(key).is_some_and(|pod| pod.uid == uid);
+        GroupRef { key: key.clone(), uid, lone }
+    }
+
+    fn placement(&self, bind: &Bind, pod: &Pod) -> PodPlacement {
+        let shape = &pod.shape;
+        let (claims, zones) = self.translator.placement_fields(&bind.pod, &bind.placement);
+        let count = |thousandths: i64| u32::try_from(thousandths / GPU).unwrap_or(u32::MAX);
+        let mig: i64 = shape
+            .requests
+            .iter()
+            .filter(|(resource, _)| resource.mig_parts().is_some())
+            .fold(0, |sum, (_, n)| sum.saturating_add(n));
+        let received = match shape.gpu_share {
+            Some(share) => Received::Part {
+                count: share.devices,
+                portion: bind.placement.gpu_portion.unwrap_or(match share.size {
+                    ShareSize::Portion(portion) => portion,
+                    ShareSize::Memory(_) => 0,
+                }),
+            },
+            None if mig > 0 => Received::Mig { count: u32::try_from(mig).unwrap_or(u32::MAX) },
+            None => Received::Whole { count: count(shape.requests.get(&Resource::Gpu)) },
+        };
+        PodPlacement {
+            pod: bind.pod.clone(),
+            uid: pod.uid.clone(),
+            placement: bind.placement.clone(),
+            received,
+            claims,
+            zones,
+            volumes: shape
+                .volumes
+                .iter()
+                .any(|v| matches!(v.need, muster_model::VolumeNeed::WaitsForPod { .. })),
+        }
+    }
+
+    /// What is new about who waits, and why. Many gangs may wait for long; little of it is news.
+    fn news(&mut self, refusals: &[Refusal], now: Time) -> (Vec<Waiting>, Vec<GroupRef>) {
+        let mut waiting = Vec::new();
+        let before = std::mem::take(&mut self.told);
+        let mut before = before.into_iter().peekable();
+        let mut placed = Vec::new();
+        // Both are in order of gang.
+        for refusal in refusals {
+            while let Some((_, told)) = before.next_if(|(key, _)| *key < refusal.gang) {
+                placed.extend(told.last.is_some().then_some(told.gang));
+            }
+            let mut told = match before.next_if(|(key, _)| *key == refusal.gang) {
+                Some((_, told)) => told,
+                None => Told { gang: self.group_ref(&refusal.gang), since: now, last: None },
+            };
+            if told.is_news(refusal, now) {
+                told.last = Some((now, refusal.clone()));
+                waiting.push(Waiting {
+                    gang: told.gang.clone(),
+                    refusal: refusal.clone(),
+                    mark: if is_unschedulable(refusal) { self.waiting_pods(&told.gang) } else { Vec::new() },
+                });
+            }
+            self.told.insert(refusal.gang.clone(), told);
+        }
+        placed.extend(before.filter_map(|(_, told)| told.last.is_some().then_some(told.gang)));
+        (waiting, placed)
+    }
+
+    /// The pods of a gang that wait for a place, unless the gang does not want them marked.
+    fn waiting_pods(&self, gang: &GroupRef) -> Vec<(Key, Name)> {
+        if self.unmarked.contains(&gang.key) {
+            return Vec::new();
+        }
+        self.translator
+            .made_pods_of(&gang.key)
+            .filter(|pod| pod.state == muster_model::PodState::Pending)
+            .map(|pod| (pod.key.clone(), pod.uid.clone()))
+            .collect()
+    }
+}
+
+impl Told {
+    fn is_news(&self, refusal: &Refusal, now: Time) -> bool {
+        let Some((at, last)) = &self.last else { return now - self.since >= WORTH_A_WORD };
+        if last == refusal {
+            return false;
+        }
+        let first = |r: &Refusal| r.reasons.first().map(std::mem::discriminant);
+        let patience = if first(last) == first(refusal) { NUMBERS_CHANGED } else { WORTH_A_WORD };
+        now - *at >= patience
+    }
+}
+
+/// Its pods are complete and cannot be placed, which autoscalers should know. Pods that wait for others of their gang, or for room
+/// that is being released, need no new nodes.
+fn is_unschedulable(refusal: &Refusal) -> bool {
+    !refusal.reasons.iter().any(|r| matches!(r, Reason::NotReady { .. } | Reason::Pipelined { .. }))
+}
+
+/// 1 s, 2 s, 4 s, ... one minute.
+fn backoff(failures: u32) -> Span {
+    Span::seconds((1_i64 << failures.min(6)).min(60))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn put(kind: Kind, value: Value) -> Input {
+        Input::Put(kind, value)
+    }
+
+    fn node(name: &str, gpus: u32) -> Input {
+        put(
+            Kind::Node,
+            json!({"metadata": {"name": name}, "status": {
+                "allocatable": {"cpu": "64", "memory": "256Gi", "pods": "110", "nvidia.com/gpu": gpus.to_string()},
+                "conditions": [{"type": "Ready", "status": "True"}],
+            }}),
+        )
+    }
+
+    fn group(name: &str, min: u32) -> Input {
+        put(
+            Kind::PodGroup,
+            json!({"metadata": {"namespace": "ns", "name": name, "uid": format!("u-{name}")},
+                "spec": {"minMember": min, "queue": "q"}}),
+        )
+    }
+
+    fn pod_json(name: &str, group: &str, gpus: u32) -> Value {
+        json!({"metadata": {"namespace": "ns", "name": name, "uid": format!("u-{name}"), "annotations": {"pod-group-name": group}},
+            "spec": {"schedulerName": "kai-scheduler", "containers": [
+                {"name": "c", "resources": {"requests": {"nvidia.com/gpu": gpus.to_string()}, "limits": {"nvidia.com/gpu": gpus.to_string()}}}]},
+            "status": {"phase": "Pending"}})
+    }
+
+    fn pod(name: &str, group: &str, gpus: u32) -> Input {
+        put(Kind::Pod, pod_json(name, group, gpus))
+    }
+
+    /// A core that knows a queue and nothing else.
+    fn core() -> Core {
+        let unlimited = json!({"quota": -1, "limit": -1, "overQuotaWeight": 1});
+        let queue = json!({"metadata": {"name": "q"},
+            "spec": {"resources": {"gpu": unlimited, "cpu": unlimited, "memory": unlimited}}});
+        let mut core = Core::new(Settings::default(), Policy::default(), Span::seconds(30));
+        let known = Kind::ALL.into_iter().map(Input::Known);
+        core.take([put(Kind::Queue, queue)].into_iter().chain(known).collect(), Time(0));
+        assert!(core.is_ready());
+        core
+    }
+
+    #[track_caller]
+    fn check(core: &mut Core, now: i64, inputs: Vec<Input>, expected: &[&str]) {
+        let output = core.step(inputs, Time(now));
+        let mut got: Vec<String> = Vec::new();
+        if let Some(output) = output {
+            for gang in &output.placements {
+                let pods: Vec<String> =
+                    gang.pods.iter().map(|p| format!("{}@{}", p.pod.name, p.placement.node)).collect();
+                got.push(format!("{}: {}", gang.gang.key.name, pods.join(" ")));
+            }
+            got.extend(output.evictions.iter().map(|e| format!("evict {}", e.pod.name)));
+            got.extend(
+                output.waiting.iter().map(|w| format!("{} waits, {} marked", w.gang.key.name, w.mark.len())),
+            );
+            got.extend(output.placed.iter().map(|g| format!("{} waits no longer", g.key.name)));
+        }
+        assert_eq!(got, expected);
+    }
+
+    fn fails(name: &str, failure: Failure) -> Input {
+        Input::Outcome(Outcome { pod: Key::new("ns", name), uid: format!("u-{name}"), result: Err(failure) })
+    }
+
+    #[test]
+    fn a_gang_is_placed_when_it_is_complete() {
+        let core = &mut core();
+        check(core, 1, vec![node("n", 8), group("g", 2), pod("a", "g", 4)], &[]);
+        check(core, 2, vec![pod("b", "g", 4)], &["g: a@n b@n"]);
+        check(core, 3, vec![group("h", 1), pod("c", "h", 1)], &[]);
+        assert_eq!(core.flights.len(), 2);
+    }
+
+    #[test]
+    fn what_was_decided_is_decided_once() {
+        let core = &mut core();
+        check(core, 1, vec![node("n", 8), group("g", 1), pod("a", "g", 8)], &["g: a@n"]);
+        // The pod changes before its binding is to be seen.
+        let mut changed = pod_json("a", "g", 8);
+        changed["metadata"]["labels"] = json!({"x": "y"});
+        check(core, 2, vec![put(Kind::Pod, changed.clone())], &[]);
+        changed["spec"]["nodeName"] = json!("n");
+        check(core, 3, vec![put(Kind::Pod, changed)], &[]);
+        assert!(core.flights.is_empty());
+        check(core, 60_000, vec![], &[]);
+    }
+
+    #[test]
+    fn a_promise_that_nobody_confirms_is_given_back() {
+        let core = &mut core();
+        check(core, 1, vec![node("n", 8), group("g", 1), pod("a", "g", 8)], &["g: a@n"]);
+        check(core, 29_999, vec![], &[]);
+        check(core, 30_001, vec![], &["g: a@n"]);
+    }
+
+    #[test]
+    fn work_that_failed_is_tried_again_later() {
+        let core = &mut core();
+        check(core, 1, vec![node("n", 8), group("g", 1), pod("a", "g", 8)], &["g: a@n"]);
+        check(core, 100, vec![fails("a", Failure::Refused)], &[]);
+        check(core, 1_000, vec![group("h", 1), pod("b", "h", 8)], &[]);
+        check(core, 1_101, vec![], &["g: a@n"]);
+        check(core, 1_200, vec![fails("a", Failure::Refused)], &[]);
+        check(core, 3_201, vec![], &["g: a@n", "h waits, 1 marked"]);
+        // The pod went: whoever waits is next.
+        check(
+            core,
+            3_300,
+            vec![fails("a", Failure::Overtaken), Input::Gone(Kind::Pod, muster_runtime::Key::new("ns", "a"))],
+            &["h: b@n", "h waits no longer"],
+        );
+    }
+
+    #[test]
+    fn who_waits_is_told_once() {
+        let core = &mut core();
+        check(core, 0, vec![node("n", 8), group("g", 1), pod("a", "g", 9)], &[]);
+        check(core, 1_000, vec![], &["g waits, 1 marked"]);
+        check(core, 2_000, vec![], &[]);
+        check(core, 3_000, vec![node("m", 10)], &["g: a@m", "g waits no longer"]);
+    }
+
+    #[test]
+    fn pods_that_wait_for_others_of_their_gang_are_not_marked() {
+        let core = &mut core();
+        check(core, 0, vec![node("n", 8), group("g", 2), pod("a", "g", 1)], &[]);
+        check(core, 1_000, vec![], &["g waits, 0 marked"]);
+    }
+}

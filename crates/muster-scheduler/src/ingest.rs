@@ -1,0 +1,81 @@
+//! Watches to inputs: every kind that scheduling looks at is followed, decoded off the engine's thread, and handed on in
+//! the server's order.
+//!
+//! In: an API server. Out: [`Input`]s in a channel. Must stay true: the inputs of one kind, in order, lead from nothing to
+//! what the server has; a kind that is not served says so, and costs a request now and then.
+
+use crate::slim;
+use muster_runtime::follow::{Collection, Seen, follow};
+use muster_runtime::{Api, Key};
+use muster_translate::Kind;
+use serde_json::Value;
+use std::time::Duration;
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// What the scheduler is told.
+#[derive(Debug)]
+pub enum Input {
+    Put(Kind, Value),
+    Gone(Kind, Key),
+    /// Everything of the kind that there was has been told, or the kind is not served.
+    Known(Kind),
+    /// What became of a placement that was decided.
+    Outcome(Outcome),
+}
+
+/// What became of one decision about a pod.
+#[derive(Debug)]
+pub struct Outcome {
+    pub pod: muster_model::Key,
+    pub uid: String,
+    pub result: Result<(), Failure>,
+}
+
+/// Why it could not be carried out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Failure {
+    /// The pod is gone, or somebody else has decided about it: the watch will tell.
+    Overtaken,
+    /// Refused, or never answered.
+    Refused,
+}
+
+/// Follows every kind until cancelled.
+pub fn start(
+    tasks: &mut JoinSet<()>,
+    api: &Api,
+    resync: Duration,
+    cancel: &CancellationToken,
+    inputs: &UnboundedSender<Input>,
+) {
+    for kind in Kind::ALL {
+        let (api, cancel, inputs) = (api.clone(), cancel.clone(), inputs.clone());
+        let sink = move |seen: Seen<'_>| {
+            let input = match seen {
+                Seen::Put { key, text } => match slim::decode(kind, text) {
+                    Some(value) => Input::Put(kind, value),
+                    None => {
+                        tracing::warn!(kind = kind.name(), object = %key, "cannot be read; it is left out");
+                        Input::Gone(kind, key.clone())
+                    }
+                },
+                Seen::Gone { key, .. } => Input::Gone(kind, key.clone()),
+                Seen::Synced | Seen::Absent => Input::Known(kind),
+            };
+            // The receiver goes away only when everything ends.
+            let _ = inputs.send(input);
+        };
+        tasks.spawn(follow(api, collection(kind), resync, cancel, sink));
+    }
+}
+
+fn collection(kind: Kind) -> Collection {
+    let (group, version, plural) = kind.resource();
+    Collection::new(if group.is_empty() {
+        format!("/api/{version}/{plural}")
+    } else {
+        format!("/apis/{group}/{version}/{plural}")
+    })
+}

@@ -1,0 +1,18 @@
+//! The scheduler as a service: watches to decisions to bindings.
+//!
+//! In: a cluster, by a client, and a policy. Out: pods on nodes, and reasons for those that wait.
+//! [`ingest`] follows what scheduling looks at and decodes it; [`core`] holds what is known, asks the engine, and takes for granted what
+//! was decided; [`publish`] carries it out; [`service`] runs the cycle.
+//!
+//! *Invariant:* no policy: what is decided is the engine's, this carries values there and back. *Invariant:* state lives in the
+//! cluster only; after a crash everything is found again.
+
+pub mod core;
+pub mod ingest;
+pub mod publish;
+pub mod service;
+mod slim;
+mod words;
+
+pub use publish::{BindMode, Limits};
+pub use service::{Options, start};

@@ -1,0 +1,489 @@
+//! Decisions to API requests.
+//!
+//! In: what a cycle decided. Out: bindings, bind requests, evictions; and, when there is time, conditions and events that say
+//! why. Must stay true: a pod is evicted only after the reason is on record; status and events yield to bindings; every failure
+//! is told to the core, which gives the promise back.
+
+use crate::core::{Eviction, GangPlacement, GroupRef, Output, PodPlacement, Received, Waiting};
+use crate::ingest::{Failure, Input, Outcome};
+use crate::words;
+use muster_binder::{Assignment, BindError, Binder};
+use muster_model::{Key, Reason};
+use muster_runtime::api::{Delete, Patch};
+use muster_runtime::clock::stamp;
+use muster_runtime::common::{Pod, PodGroup};
+use muster_runtime::object::{Meta, Object};
+use muster_runtime::{Api, ApiError, Clock, Events};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::sync::Semaphore;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+/// So many requests are on their way at once.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    pub binds: usize,
+    pub status: usize,
+    /// How long status may be put off by bindings.
+    pub patience: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits { binds: 64, status: 8, patience: Duration::from_secs(5) }
+    }
+}
+
+/// How a placement reaches the node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum BindMode {
+    /// This process posts bindings; only placements that take steps become bind requests.
+    #[default]
+    Inline,
+    /// Every placement becomes a bind request, which a binder carries out.
+    Service,
+}
+
+#[derive(Clone)]
+pub struct Publisher {
+    urgent: UnboundedSender<Urgent>,
+    lanes: Lanes,
+    busy: Arc<AtomicUsize>,
+}
+
+enum Urgent {
+    Place(GangPlacement),
+    Evict(Eviction),
+}
+
+enum Calm {
+    Waits(Waiting),
+    /// Nothing is left to say about why it waits.
+    Placed(GroupRef),
+    /// So many pods got a node; the first of them, and its node.
+    Scheduled {
+        gang: GroupRef,
+        pods: usize,
+        example: String,
+    },
+    /// It could not be bound whole.
+    Failed {
+        gang: GroupRef,
+        message: String,
+    },
+    Evicted {
+        gang: GroupRef,
+        message: String,
+    },
+    Stale(GroupRef, bool),
+}
+
+struct Desk {
+    api: Api,
+    binder: Binder,
+    events: Events,
+    clock: Clock,
+    mode: BindMode,
+    /// The label of the node pool that this is for, and its value.
+    pool: Option<(String, String)>,
+    limits: Limits,
+    busy: Arc<AtomicUsize>,
+    outcomes: UnboundedSender<Input>,
+    lanes: Lanes,
+}
+
+/// Where words that can wait are handed in.
+#[derive(Clone)]
+struct Lanes(Arc<[UnboundedSender<(Instant, Calm)>]>);
+
+impl Lanes {
+    fn send(&self, word: Calm) {
+        let uid = &word.gang().uid;
+        let sum = uid.bytes().fold(0_usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
+        if let Some(lane) = self.0.get(sum % self.0.len().max(1)) {
+            // The receiver goes away only when everything ends.
+            let _ = lane.send((Instant::now(), word));
+        }
+    }
+}
+
+impl Calm {
+    fn gang(&self) -> &GroupRef {
+        match self {
+            Calm::Waits(waiting) => &waiting.gang,
+            Calm::Placed(gang)
+            | Calm::Scheduled { gang, .. }
+            | Calm::Failed { gang, .. }
+            | Calm::Evicted { gang, .. }
+            | Calm::Stale(gang, _) => gang,
+        }
+    }
+}
+
+impl Publisher {
+    #[expect(clippy::too_many_arguments, reason = "the parts of a service, named once")]
+    pub fn start(
+        tasks: &mut JoinSet<()>,
+        api: Api,
+        binder: Binder,
+        events: Events,
+        clock: Clock,
+        mode: BindMode,
+        pool: Option<(String, String)>,
+        limits: Limits,
+        outcomes: UnboundedSender<Input>,
+    ) -> Self {
+        let (urgent, urgent_work) = unbounded_channel();
+        let (senders, lane_work): (Vec<_>, Vec<_>) =
+            (0..limits.status.max(1)).map(|_| unbounded_channel()).unzip();
+        let lanes = Lanes(senders.into());
+        let busy = Arc::new(AtomicUsize::new(0));
+        let desk = Arc::new(Desk {
+            api,
+            binder,
+            events,
+            clock,
+            mode,
+            pool,
+            limits,
+            busy: busy.clone(),
+            outcomes,
+            lanes: lanes.clone(),
+        });
+        tasks.spawn(desk.clone().do_urgent(urgent_work));
+        for lane in lane_work {
+            tasks.spawn(desk.clone().do_calm(lane));
+        }
+        Publisher { urgent, lanes, busy }
+    }
+
+    /// How many bindings and evictions are waiting or on their way.
+    pub fn busy(&self) -> usize {
+        self.busy.load(Ordering::Relaxed)
+    }
+
+    /// Takes what a cycle decided. Nothing here waits; sending fails only when everything ends.
+    pub fn publish(&self, output: &mut Output) {
+        for eviction in output.evictions.drain(..) {
+            self.busy.fetch_add(1, Ordering::Relaxed);
+            let _ = self.urgent.send(Urgent::Evict(eviction));
+        }
+        for gang in output.placements.drain(..) {
+            self.busy.fetch_add(gang.pods.len(), Ordering::Relaxed);
+            let _ = self.urgent.send(Urgent::Place(gang));
+        }
+        let stale = output.stale.drain(..).map(|gang| Calm::Stale(gang, true));
+        let recovered = output.recovered.drain(..).map(|gang| Calm::Stale(gang, false));
+        let placed = output.placed.drain(..).map(Calm::Placed);
+        let waits = output.waiting.drain(..).map(Calm::Waits);
+        for word in stale.chain(recovered).chain(placed).chain(waits) {
+            self.lanes.send(word);
+        }
+    }
+}
+
+impl Desk {
+    /// Gangs are begun in the order in which they were decided, as many at a time as there is room for their requests.
+    async fn do_urgent(self: Arc<Self>, mut work: UnboundedReceiver<Urgent>) {
+        let room = Arc::new(Semaphore::new(self.limits.binds));
+        let mut under_way = JoinSet::new();
+        while let Some(item) = work.recv().await {
+            let n = match &item {
+                Urgent::Place(gang) => gang.pods.len(),
+                Urgent::Evict(_) => 1,
+            };
+            let in_flight = n.clamp(1, self.limits.binds.max(1));
+            let permits = u32::try_from(in_flight).unwrap_or(u32::MAX);
+            let Ok(held) = room.clone().acquire_many_owned(permits).await else { return };
+            let desk = self.clone();
+            under_way.spawn(async move {
+                match item {
+                    Urgent::Place(gang) => desk.place(gang, in_flight).await,
+                    Urgent::Evict(eviction) => desk.evict(eviction).await,
+                }
+                desk.busy.fetch_sub(n, Ordering::Relaxed);
+                drop(held);
+            });
+            while under_way.try_join_next().is_some() {}
+        }
+    }
+
+    async fn place(&self, placed: GangPlacement, in_flight: usize) {
+        let GangPlacement { gang, needed, pods, action } = placed;
+        let assignments: Vec<Assignment> =
+            pods.iter().map(|pod| Assignment { pool: self.pool.clone(), ..assignment(pod) }).collect();
+        let results: Vec<Result<(), BindError>> = match self.mode {
+            BindMode::Inline => {
+                let results = self.binder.bind_gang(&assignments, needed, in_flight).await;
+                results.into_iter().map(|result| result.map(|_| ())).collect()
+            }
+            BindMode::Service => {
+                let mut results = Vec::with_capacity(assignments.len());
+                for some in assignments.chunks(in_flight.max(1)) {
+                    let submissions = some.iter().map(|assignment| self.binder.submit(assignment));
+                    results.extend(futures::future::join_all(submissions).await);
+                }
+                results
+            }
+        };
+        let n_bound = results.iter().filter(|result| result.is_ok()).count();
+        let refused = results.iter().zip(&assignments).find_map(|(result, assignment)| match result {
+            Err(error @ (BindError::Refused { .. } | BindError::Retry { .. })) => {
+                Some(format!("binding {} to {} failed: {error}", assignment.pod, assignment.node))
+            }
+            _ => None,
+        });
+        // A gang that lacks its minimum because of a refusal is of no use: what was bound makes way again.
+        let rolled_back = refused.as_ref().filter(|_| n_bound < needed && self.mode == BindMode::Inline);
+        for (result, pod) in results.iter().zip(&pods) {
+            match (result, rolled_back) {
+                (Ok(()), Some(why)) => {
+                    let (pod, uid) = (pod.pod.clone(), pod.uid.clone());
+                    let eviction = Eviction { pod, uid, gang: gang.clone(), action, by: None, moved: false };
+                    self.evict_because(eviction, format!("rolled back: {why}")).await;
+                }
+                (Ok(()), None) => {}
+                (Err(BindError::Gone | BindError::Elsewhere { .. }), _) => {
+                    self.tell(&pod.pod, &pod.uid, Failure::Overtaken);
+                }
+                (Err(_), _) => self.tell(&pod.pod, &pod.uid, Failure::Refused),
+            }
+        }
+        let example = pods.iter().zip(&results).find(|(_, result)| result.is_ok());
+        if let Some((pod, _)) = example.filter(|_| rolled_back.is_none()) {
+            let example = format!("{} to {}", pod.pod.name, pod.placement.node);
+            self.lanes.send(Calm::Scheduled { gang: gang.clone(), pods: n_bound, example });
+        }
+        if let Some(message) = refused {
+            tracing::warn!(gang = %gang.key, message, "a gang was not bound whole");
+            self.lanes.send(Calm::Failed { gang, message });
+        }
+    }
+
+    fn tell(&self, pod: &Key, uid: &str, failure: Failure) {
+        let outcome = Outcome { pod: pod.clone(), uid: uid.to_owned(), result: Err(failure) };
+        let _ = self.outcomes.send(Input::Outcome(outcome));
+    }
+
+    /// The reason first, then the eviction: a pod never goes without a word.
+    async fn evict(&self, eviction: Eviction) {
+        let message = words::eviction(&eviction);
+        self.evict_because(eviction, message).await;
+    }
+
+    async fn evict_because(&self, eviction: Eviction, message: String) {
+        let condition = json!({
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": "PreemptionByScheduler",
+            "message": message,
+            "lastTransitionTime": stamp(self.clock.now()),
+        });
+        let patch = json!({"metadata": {"uid": &*eviction.uid}, "status": {"conditions": [condition]}});
+        let path = Pod::RESOURCE.path(&eviction.pod.namespace, &eviction.pod.name, "");
+        let status = format!("{path}/status");
+        let mut retries = Retries::default();
+        let mut marked = false;
+        let failure = loop {
+            let result = if marked {
+                let delete = Delete { uid: &eviction.uid, ..Delete::default() };
+                self.api.delete_path(&path, delete).await.map(|_| ())
+            } else {
+                self.api.patch_path(&status, Patch::Strategic, &patch).await.map(|_| ())
+            };
+            match result {
+                Ok(()) if marked => break None,
+                Ok(()) => marked = true,
+                // Gone, or another pod under this name: there is nothing to evict.
+                Err(error) if error.not_found() || error.conflict() => break Some(Failure::Overtaken),
+                Err(error) => match retries.next(is_retryable(&error)) {
+                    Some(wait) => tokio::time::sleep(wait).await,
+                    None => {
+                        tracing::warn!(pod = %eviction.pod, %error, "an eviction failed");
+                        break Some(Failure::Refused);
+                    }
+                },
+            }
+        };
+        match failure {
+            None => {
+                self.lanes.send(Calm::Evicted { gang: eviction.gang, message });
+            }
+            Some(failure) => self.tell(&eviction.pod, &eviction.uid, failure),
+        }
+    }
+
+    /// One lane of what can wait. What concerns one gang is in one lane, so that the last word stays the last.
+    async fn do_calm(self: Arc<Self>, mut work: UnboundedReceiver<(Instant, Calm)>) {
+        while let Some((since, word)) = work.recv().await {
+            self.wait_for_calm(since).await;
+            let mut retries = Retries::default();
+            while let Err(error) = self.say(&word).await {
+                match retries.next(is_retryable(&error)) {
+                    Some(wait) => tokio::time::sleep(error.retry_after().unwrap_or(wait)).await,
+                    None => {
+                        tracing::debug!(%error, "a status was not written");
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Returns when no binding is waiting or on its way, or the word has waited long enough.
+    async fn wait_for_calm(&self, since: Instant) {
+        while self.busy.load(Ordering::Relaxed) > 0 && since.elapsed() < self.limits.patience {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    async fn say(&self, word: &Calm) -> Result<(), ApiError> {
+        match word {
+            Calm::Scheduled { gang, pods, example } => {
+                let more = if *pods > 1 { ", ..." } else { "" };
+                let message = if gang.lone {
+                    format!("Successfully assigned {}/{example}", gang.key.namespace)
+                } else {
+                    format!("{pods} {} placed: {example}{more}", if *pods == 1 { "pod" } else { "pods" })
+                };
+                self.event(gang, false, "Scheduled", message);
+                Ok(())
+            }
+            Calm::Failed { gang, message } => {
+                self.event(gang, true, "FailedBinding", message.clone());
+                Ok(())
+            }
+            Calm::Evicted { gang, message } => {
+                self.event(gang, false, "Evict", message.clone());
+                Ok(())
+            }
+            Calm::Waits(waiting) => self.say_waits(waiting).await,
+            Calm::Placed(gang) if gang.lone => Ok(()),
+            Calm::Placed(gang) => {
+                self.patch_group(gang, &json!({"status": {"schedulingConditions": []}}), "status").await
+            }
+            Calm::Stale(gang, stale) => {
+                let since = if *stale { json!(stamp(self.clock.now())) } else { Value::Null };
+                let annotations = json!({"kai.scheduler/stale-podgroup-timestamp": since});
+                if *stale {
+                    let message =
+                        "fewer pods run than its minimum; it is evicted unless the rest start in time";
+                    self.event(gang, true, "StaleJob", message.to_owned());
+                }
+                self.patch_group(gang, &json!({"metadata": {"annotations": annotations}}), "").await
+            }
+        }
+    }
+
+    /// An event on the PodGroup, or on the lone pod.
+    fn event(&self, gang: &GroupRef, warning: bool, reason: &'static str, message: String) {
+        // The gang of a lone pod may be named aside; its object is the pod.
+        let name = gang.key.name.strip_prefix("pod/").unwrap_or(&gang.key.name);
+        let metadata = Meta {
+            name: name.to_owned(),
+            namespace: gang.key.namespace.to_string(),
+            uid: gang.uid.to_string(),
+            ..Meta::default()
+        };
+        match (gang.lone, warning) {
+            (true, true) => self.events.warning(&Pod { metadata, ..Pod::default() }, reason, message),
+            (true, false) => self.events.normal(&Pod { metadata, ..Pod::default() }, reason, message),
+            (false, true) => {
+                self.events.warning(&PodGroup { metadata, ..PodGroup::default() }, reason, message)
+            }
+            (false, false) => {
+                self.events.normal(&PodGroup { metadata, ..PodGroup::default() }, reason, message)
+            }
+        }
+    }
+
+    async fn patch_group(&self, gang: &GroupRef, patch: &Value, sub: &str) -> Result<(), ApiError> {
+        let mut patch = patch.clone();
+        patch["metadata"]["uid"] = json!(&*gang.uid);
+        let path = PodGroup::RESOURCE.path(&gang.key.namespace, &gang.key.name, sub);
+        match self.api.patch_path(&path, Patch::Merge, &patch).await {
+            Err(error) if error.not_found() || error.conflict() => Ok(()),
+            other => other.map(|_| ()),
+        }
+    }
+
+    async fn say_waits(&self, waiting: &Waiting) -> Result<(), ApiError> {
+        let now = stamp(self.clock.now());
+        let pool = self.pool.as_ref().map_or("", |(_, value)| value);
+        let message = words::waits(&waiting.refusal);
+        if waiting.gang.lone {
+            self.event(&waiting.gang, true, "FailedScheduling", message.clone());
+        } else {
+            let ready = waiting.refusal.reasons.iter().all(|r| !matches!(r, Reason::NotReady { .. }));
+            let reason = if ready { "Unschedulable" } else { "NotReady" };
+            self.event(&waiting.gang, false, reason, message.clone());
+            let condition = words::scheduling_condition(&waiting.refusal, pool, &now);
+            self.patch_group(
+                &waiting.gang,
+                &json!({"status": {"schedulingConditions": [condition]}}),
+                "status",
+            )
+            .await?;
+        }
+        for (pod, uid) in &waiting.mark {
+            let condition = json!({
+                "type": "PodScheduled",
+                "status": "False",
+                "reason": "Unschedulable",
+                "message": message,
+                "lastTransitionTime": now,
+            });
+            let patch = json!({"metadata": {"uid": &**uid}, "status": {"conditions": [condition]}});
+            let path = Pod::RESOURCE.path(&pod.namespace, &pod.name, "status");
+            match self.api.patch_path(&path, Patch::Strategic, &patch).await {
+                Err(error) if error.not_found() || error.conflict() => {}
+                other => drop(other?),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn assignment(pod: &PodPlacement) -> Assignment {
+    let names = |names: &[muster_model::Name]| names.iter().map(|n| n.to_string()).collect();
+    let (kind, gpu_count, gpu_portion_milli) = match pod.received {
+        Received::Whole { count } => (muster_binder::Received::Regular, count, None),
+        Received::Part { count, portion } => (muster_binder::Received::Fraction, count, Some(portion)),
+        Received::Mig { count } => (muster_binder::Received::MigInstance, count, None),
+    };
+    Assignment {
+        pod: muster_runtime::Key::new(&*pod.pod.namespace, &*pod.pod.name),
+        pod_uid: pod.uid.to_string(),
+        node: pod.placement.node.to_string(),
+        kind,
+        gpu_count,
+        gpu_portion_milli,
+        gpu_groups: names(&pod.placement.gpu_groups),
+        claims: pod.claims.iter().map(|(name, allocation)| (name.to_string(), allocation.clone())).collect(),
+        zones: pod.zones.clone(),
+        volumes: pod.volumes,
+        ..Assignment::default()
+    }
+}
+
+fn is_retryable(error: &ApiError) -> bool {
+    matches!(error.code(), 0 | 408 | 429 | 500..)
+}
+
+/// Waits between tries: 50 ms, 100 ms, ... at most 5 s; in all less than a promise lasts.
+#[derive(Default)]
+struct Retries(u32);
+
+impl Retries {
+    const MOST: u32 = 8;
+
+    fn next(&mut self, worth_it: bool) -> Option<Duration> {
+        self.0 += 1;
+        (worth_it && self.0 <= Self::MOST)
+            .then(|| Duration::from_millis(25 << self.0.min(8)).min(Duration::from_secs(5)))
+    }
+}

@@ -1,0 +1,166 @@
+//! The cycle: inputs are gathered for a moment, the engine decides off the runtime's threads, the publisher takes what follows.
+//!
+//! Must stay true: cycles never overlap; nothing is decided before everything that exists has been listed; a lone event is looked at
+//! at once, a flood is taken in gulps.
+
+use crate::core::{Core, Output};
+use crate::ingest::{self, Input};
+use crate::publish::{BindMode, Limits, Publisher};
+use muster_binder::Binder;
+use muster_model::{Policy, Span, Time};
+use muster_runtime::{Clock, Context};
+use muster_translate::Settings;
+use std::time::Duration;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+#[derive(Debug, Clone)]
+pub struct Options {
+    pub settings: Settings,
+    pub policy: Policy,
+    pub mode: BindMode,
+    pub limits: Limits,
+    pub binder: muster_binder::Options,
+    /// After an input, how long to wait for more.
+    pub window: Duration,
+    /// How long a decision is taken for granted without being confirmed.
+    pub expiry: Duration,
+    /// With more than this on its way to the API server, the next cycle waits.
+    pub most_in_flight: usize,
+    pub resync: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            settings: Settings::default(),
+            policy: Policy::default(),
+            mode: BindMode::Inline,
+            limits: Limits::default(),
+            binder: muster_binder::Options::default(),
+            window: Duration::from_millis(2),
+            expiry: Duration::from_secs(30),
+            most_in_flight: 10_000,
+            resync: muster_runtime::RESYNC,
+        }
+    }
+}
+
+/// A flood is cut off here, so that those who came first are served.
+const LONGEST_GULP: Duration = Duration::from_millis(50);
+
+/// Schedules until cancelled.
+pub fn start(cx: &Context, options: Options) -> impl Future<Output = ()> + Send + 'static {
+    let cx = cx.named("muster-scheduler");
+    async move {
+        let mut tasks = JoinSet::new();
+        let (sender, inputs) = unbounded_channel();
+        ingest::start(&mut tasks, &cx.api, options.resync, &cx.cancel, &sender);
+        let pool = &options.settings.pool;
+        let label = pool.label.as_ref().unwrap_or(&options.settings.node_pool_label);
+        let pool = pool.value.as_ref().map(|value| (label.to_string(), value.to_string()));
+        let publisher = Publisher::start(
+            &mut tasks,
+            cx.api.clone(),
+            Binder::new(cx.api.clone(), options.binder.clone()),
+            cx.events.clone(),
+            cx.clock,
+            options.mode,
+            pool,
+            options.limits,
+            sender,
+        );
+        let cancel = cx.cancel.clone();
+        cancel.run_until_cancelled(run(inputs, publisher, cx.clock, options)).await;
+    }
+}
+
+async fn run(mut inputs: UnboundedReceiver<Input>, publisher: Publisher, clock: Clock, options: Options) {
+    let expiry = Span(i64::try_from(options.expiry.as_millis()).unwrap_or(i64::MAX));
+    let mut core = Core::new(options.settings, options.policy, expiry);
+    let mut batch = Vec::new();
+    let mut wake: Option<Time> = None;
+    let mut last_step = Duration::ZERO;
+    loop {
+        // Wait for something to happen, or for the time to look again.
+        let until = wake.map(|at| Instant::now() + span(at - now(&clock)));
+        let woken = async {
+            match until {
+                Some(until) => tokio::time::sleep_until(until).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            n = inputs.recv_many(&mut batch, usize::MAX) => if n == 0 { return },
+            () = woken => {}
+        }
+        gather(&mut inputs, &mut batch, options.window.max(last_step)).await;
+        while publisher.busy() > options.most_in_flight {
+            tokio::time::sleep(options.window).await;
+        }
+        let taken = std::mem::take(&mut batch);
+        let at = now(&clock);
+        let step = tokio::task::spawn_blocking(move || {
+            let begun = std::time::Instant::now();
+            let output = if core.is_ready() {
+                core.step(taken, at)
+            } else {
+                core.take(taken, at);
+                if core.is_ready() { core.step(Vec::new(), at) } else { None }
+            };
+            (core, output, begun.elapsed())
+        });
+        let Ok((back, output, took)) = step.await else {
+            tracing::error!("the engine broke down; scheduling has ended");
+            return;
+        };
+        core = back;
+        last_step = took;
+        if let Some(mut output) = output {
+            tell(&output, took);
+            wake = output.wake;
+            publisher.publish(&mut output);
+        }
+    }
+}
+
+/// Takes what else comes within the window; a flood is taken as long as it lasts, to a limit.
+async fn gather(inputs: &mut UnboundedReceiver<Input>, batch: &mut Vec<Input>, window: Duration) {
+    let begun = Instant::now();
+    loop {
+        let before = batch.len();
+        tokio::time::sleep(window.min(LONGEST_GULP)).await;
+        while let Ok(input) = inputs.try_recv() {
+            batch.push(input);
+        }
+        if batch.len() == before || begun.elapsed() >= LONGEST_GULP {
+            return;
+        }
+    }
+}
+
+fn tell(output: &Output, took: Duration) {
+    for diagnostic in &output.diagnostics {
+        tracing::warn!("{diagnostic}");
+    }
+    let decisions = &output.decisions;
+    tracing::debug!(
+        inputs = output.counts.inputs,
+        changes = output.counts.changes,
+        binds = decisions.binds.len(),
+        evictions = decisions.evictions.len(),
+        waiting = decisions.refusals.len(),
+        in_flight = output.counts.in_flight,
+        ?took,
+        "cycle"
+    );
+}
+
+fn now(clock: &Clock) -> Time {
+    Time(clock.now().as_millisecond())
+}
+
+fn span(span: Span) -> Duration {
+    Duration::from_millis(u64::try_from(span.0).unwrap_or(0))
+}

@@ -1,0 +1,562 @@
+//! The configurations that make an API server ask us.
+//!
+//! In: how we are reached and what is asked. Out: one ValidatingWebhookConfiguration and one
+//! MutatingWebhookConfiguration, kept as they should be. Must stay true: no webhook is ever called for the cluster's own
+//! namespaces or for Muster's, so that neither can be blocked by a webhook that is down; writes happen only on change.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use muster_runtime::api::Delete;
+use muster_runtime::{Api, ApiError, Context};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use crate::defaults::NAMESPACE_SCHEDULER;
+use crate::review::Hook;
+use crate::settings::{DEFAULT_SCHEDULER, Settings};
+
+/// How the API server reaches us.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reach {
+    /// Through a Service in the cluster.
+    Service { namespace: String, name: String, port: u16 },
+    /// Under a URL such as `https://127.0.0.1:9443`; `None` for the address that is listened on.
+    Url(Option<String>),
+}
+
+/// What becomes of a request when we do not answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FailurePolicy {
+    Fail,
+    Ignore,
+}
+
+impl FailurePolicy {
+    fn word(self) -> &'static str {
+        match self {
+            FailurePolicy::Fail => "Fail",
+            FailurePolicy::Ignore => "Ignore",
+        }
+    }
+}
+
+/// What the configurations say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Registration {
+    /// The name of both configurations.
+    pub name: String,
+    pub reach: Reach,
+    /// Whether the server evaluates match conditions. The embedded one does not; there every pod is sent, and those that
+    /// are not ours are allowed here.
+    pub match_conditions: bool,
+    /// For pods; `None`: Fail where match conditions keep other schedulers' pods out of it, else Ignore.
+    pub pods: Option<FailurePolicy>,
+    /// Only pods with these labels are sent.
+    pub pod_labels: BTreeMap<String, String>,
+    /// Only objects of namespaces with these labels are sent.
+    pub namespace_labels: BTreeMap<String, String>,
+    /// Only pods that name a queue by label are sent.
+    pub only_with_queue: bool,
+    /// Writes of this namespace's service accounts are not reviewed: Muster need not check itself.
+    pub own_namespace: String,
+}
+
+impl Registration {
+    /// What the `spec` of KAI's Config says, where it says anything.
+    #[must_use]
+    pub fn with_config(mut self, spec: &Value) -> Self {
+        let labels = |value: &Value| serde_json::from_value::<BTreeMap<String, String>>(value.clone()).ok();
+        if let Some(labels) = labels(&spec["global"]["podLabelSelector"]) {
+            self.pod_labels = labels;
+        }
+        if let Some(labels) = labels(&spec["global"]["namespaceLabelSelector"]) {
+            self.namespace_labels = labels;
+        }
+        self.only_with_queue =
+            spec["admission"]["queueLabelSelector"].as_bool().unwrap_or(self.only_with_queue);
+        self
+    }
+
+    fn pod_policy(&self) -> FailurePolicy {
+        self.pods.unwrap_or(if self.match_conditions { FailurePolicy::Fail } else { FailurePolicy::Ignore })
+    }
+}
+
+const VALIDATING: &str = "ValidatingWebhookConfiguration";
+const MUTATING: &str = "MutatingWebhookConfiguration";
+
+/// The two configurations. `base` is the URL for [`Reach::Url`]; the bundle is PEM.
+pub fn configurations(
+    registration: &Registration,
+    settings: &Settings,
+    base: &str,
+    bundle: &str,
+) -> [Value; 2] {
+    let writer = Writer { registration, settings, base, ca: STANDARD.encode(bundle) };
+    let pods = registration.pod_policy();
+    let rule = |group: &str, version: &str, plural: &str, operations: &[&str], scope: &str| {
+        json!({"apiGroups": [group], "apiVersions": [version], "resources": [plural],
+               "operations": operations, "scope": scope})
+    };
+    let new_pods = rule("", "v1", "pods", &["CREATE"], "Namespaced");
+    let default_expression = json!({"key": NAMESPACE_SCHEDULER, "operator": "Exists"});
+    let no_default_expression = json!({"key": NAMESPACE_SCHEDULER, "operator": "DoesNotExist"});
+    let mut here: Vec<&str> = settings.scheduler_names.iter().map(String::as_str).collect();
+    if !here.contains(&DEFAULT_SCHEDULER) {
+        here.push(DEFAULT_SCHEDULER);
+    }
+    let mutating = vec![
+        writer.webhook(
+            "pods",
+            Hook::MutatePod,
+            pods,
+            json!([new_pods]),
+            &[no_default_expression],
+            vec![writer.scheduler_is("object.spec", &settings.scheduler_names)],
+        ),
+        // Where the namespace names a scheduler, pods that name none are ours too.
+        writer.webhook(
+            "defaults",
+            Hook::MutatePod,
+            pods,
+            json!([new_pods]),
+            &[default_expression],
+            vec![writer.scheduler_is("object.spec", &here)],
+        ),
+    ];
+
+    let mut validating = vec![
+        writer.webhook(
+            "pods",
+            Hook::ValidatePod,
+            pods,
+            json!([rule("", "v1", "pods", &["CREATE", "UPDATE"], "Namespaced")]),
+            &[],
+            vec![
+                writer.scheduler_is("object.spec", &settings.scheduler_names),
+                json!({"name": "says-something-new", "expression": SAYS_SOMETHING_NEW}),
+                writer.not_our_own(),
+            ],
+        ),
+        writer.webhook(
+            "queues",
+            Hook::ValidateQueue,
+            FailurePolicy::Fail,
+            json!([rule("scheduling.run.ai", "v2", "queues", &["CREATE", "UPDATE", "DELETE"], "Cluster")]),
+            &[],
+            vec![],
+        ),
+        writer.webhook(
+            "podgroups",
+            Hook::ValidatePodGroup,
+            FailurePolicy::Fail,
+            json!([rule("scheduling.run.ai", "v2alpha2", "podgroups", &["CREATE", "UPDATE"], "Namespaced")]),
+            &[],
+            vec![writer.not_our_own()],
+        ),
+        writer.webhook(
+            "topologies",
+            Hook::ValidateTopology,
+            FailurePolicy::Fail,
+            json!([rule("kai.scheduler", "v1alpha1", "topologies", &["CREATE", "UPDATE"], "Cluster")]),
+            &[],
+            vec![],
+        ),
+    ];
+    validating.push(writer.webhook(
+        "shards",
+        Hook::WarnShard,
+        FailurePolicy::Ignore,
+        json!([rule("kai.scheduler", "v1", "schedulingshards", &["CREATE", "UPDATE"], "Cluster")]),
+        &[],
+        vec![],
+    ));
+    if settings.workload_warnings {
+        let workloads = |group: &str, plurals: &[&str]| {
+            json!({"apiGroups": [group], "apiVersions": ["v1"], "resources": plurals,
+                   "operations": ["CREATE", "UPDATE"], "scope": "Namespaced"})
+        };
+        validating.push(writer.webhook(
+            "workloads",
+            Hook::WarnWorkload,
+            FailurePolicy::Ignore,
+            json!([
+                workloads("batch", &["jobs", "cronjobs"]),
+                workloads("apps", &["deployments", "statefulsets"])
+            ]),
+            &[],
+            vec![writer.scheduler_is(TEMPLATE_SPEC, &settings.scheduler_names)],
+        ));
+    }
+    let head = |kind: &str, webhooks: Vec<Value>| {
+        json!({
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": kind,
+            "metadata": {"name": registration.name, "labels": {"app.kubernetes.io/managed-by": "muster"}},
+            "webhooks": webhooks,
+        })
+    };
+    [head(MUTATING, mutating), head(VALIDATING, validating)]
+}
+
+/// Most updates of pods change neither labels nor annotations.
+const SAYS_SOMETHING_NEW: &str = "request.operation != 'UPDATE' || \
+    (has(object.metadata.annotations) ? object.metadata.annotations : {}) != \
+    (has(oldObject.metadata.annotations) ? oldObject.metadata.annotations : {}) || \
+    (has(object.metadata.labels) ? object.metadata.labels : {}) != \
+    (has(oldObject.metadata.labels) ? oldObject.metadata.labels : {})";
+
+/// Where a workload's pods are described.
+const TEMPLATE_SPEC: &str =
+    "(has(object.spec.jobTemplate) ? object.spec.jobTemplate.spec.template.spec : object.spec.template.spec)";
+
+struct Writer<'a> {
+    registration: &'a Registration,
+    settings: &'a Settings,
+    base: &'a str,
+    ca: String,
+}
+
+impl Writer<'_> {
+    fn webhook(
+        &self,
+        name: &str,
+        hook: Hook,
+        policy: FailurePolicy,
+        rules: Value,
+        spaces: &[Value],
+        conditions: Vec<Value>,
+    ) -> Value {
+        let path = hook.path();
+        let mut client = match &self.registration.reach {
+            Reach::Service { namespace, name, port } => {
+                json!({"service": {"namespace": namespace, "name": name, "port": port, "path": path}})
+            }
+            Reach::Url(_) => json!({"url": format!("{}{path}", self.base)}),
+        };
+        client["caBundle"] = self.ca.as_str().into();
+        let mut spaces = spaces.to_vec();
+        // The label that every namespace has; whoever may change it may do worse.
+        spaces.push(json!({
+            "key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": self.settings.exempt_namespaces,
+        }));
+        let mut webhook = json!({
+            "name": format!("{name}.admission.muster.dev"),
+            "clientConfig": client,
+            "rules": rules,
+            "failurePolicy": policy.word(),
+            "matchPolicy": "Equivalent",
+            "namespaceSelector": {"matchExpressions": spaces},
+            "objectSelector": {},
+            "sideEffects": "None",
+            "timeoutSeconds": if policy == FailurePolicy::Fail { 5 } else { 2 },
+            "admissionReviewVersions": ["v1"],
+        });
+        if !self.registration.namespace_labels.is_empty() {
+            webhook["namespaceSelector"]["matchLabels"] = json!(self.registration.namespace_labels);
+        }
+        if matches!(hook, Hook::MutatePod | Hook::ValidatePod) {
+            if !self.registration.pod_labels.is_empty() {
+                webhook["objectSelector"]["matchLabels"] = json!(self.registration.pod_labels);
+            }
+            if self.registration.only_with_queue {
+                let expression = json!({"key": self.settings.queue_label, "operator": "Exists"});
+                webhook["objectSelector"]["matchExpressions"] = json!([expression]);
+            }
+        }
+        if self.registration.match_conditions && !conditions.is_empty() {
+            webhook["matchConditions"] = conditions.into();
+        }
+        webhook
+    }
+
+    fn scheduler_is(&self, spec: &str, names: &[impl AsRef<str>]) -> Value {
+        let names: Vec<String> = names.iter().map(|name| cel_text(name.as_ref())).collect();
+        let expression =
+            format!("has({spec}.schedulerName) && {spec}.schedulerName in [{}]", names.join(", "));
+        // A macro takes a field of a name, not of a choice.
+        let expression = match spec {
+            TEMPLATE_SPEC => format!("{spec}.schedulerName in [{}]", names.join(", ")),
+            _ => expression,
+        };
+        json!({"name": "scheduler", "expression": expression})
+    }
+
+    fn not_our_own(&self) -> Value {
+        let prefix = format!("system:serviceaccount:{}:", self.registration.own_namespace);
+        let expression = format!("!request.userInfo.username.startsWith({})", cel_text(&prefix));
+        json!({"name": "not-our-own", "expression": expression})
+    }
+}
+
+/// A text in CEL.
+fn cel_text(text: &str) -> String {
+    let mut out = String::from("'");
+    for c in text.chars() {
+        match c {
+            '\'' | '\\' => {
+                out.push('\\');
+                out.push(c);
+            }
+            c if c.is_control() => {}
+            c => out.push(c),
+        }
+    }
+    out.push('\'');
+    out
+}
+
+/// Whether everything that `wanted` says is so in `found`; what the server added does not count.
+fn is_as(wanted: &Value, found: &Value) -> bool {
+    match (wanted, found) {
+        (Value::Object(wanted), Value::Object(found)) => {
+            wanted.iter().all(|(key, value)| found.get(key).is_some_and(|other| is_as(value, other)))
+        }
+        (Value::Array(wanted), Value::Array(found)) => {
+            wanted.len() == found.len() && wanted.iter().zip(found).all(|(a, b)| is_as(a, b))
+        }
+        (wanted, found) => wanted == found,
+    }
+}
+
+/// How often somebody's change is looked for and undone.
+const LOOK: Duration = Duration::from_secs(60);
+const SHORTEST_PAUSE: Duration = Duration::from_millis(200);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// How long a last request may take.
+const FAREWELL: Duration = Duration::from_secs(3);
+
+/// Keeps both configurations as they should be until cancelled; with a URL, which nobody else can answer, it takes them
+/// away at the end.
+pub async fn register(
+    cx: Context,
+    registration: Registration,
+    settings: Arc<Settings>,
+    base: String,
+    mut bundle: watch::Receiver<String>,
+    is_ready: Arc<AtomicBool>,
+) {
+    let mut pause = SHORTEST_PAUSE;
+    loop {
+        let pem = bundle.borrow_and_update().clone();
+        let wait = if pem.is_empty() {
+            LOOK
+        } else {
+            let wanted = configurations(&registration, &settings, &base, &pem);
+            match cx.cancel.run_until_cancelled(write(&cx.api, &wanted)).await {
+                None => break,
+                Some(Ok(n_written)) => {
+                    if n_written > 0 {
+                        tracing::info!(name = registration.name, n_written, "webhooks registered");
+                    }
+                    is_ready.store(true, Ordering::Release);
+                    pause = SHORTEST_PAUSE;
+                    LOOK
+                }
+                Some(Err(error)) => {
+                    tracing::warn!(%error, message = error.message(), "webhooks not registered; trying again");
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                    pause
+                }
+            }
+        };
+        let news = async {
+            // The sender lives in the keeper of certificates; when that ends, so do we.
+            if bundle.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        };
+        let next = async {
+            tokio::select! {
+                () = news => {}
+                () = tokio::time::sleep(wait) => {}
+            }
+        };
+        if cx.cancel.run_until_cancelled(next).await.is_none() {
+            break;
+        }
+    }
+    is_ready.store(false, Ordering::Release);
+    if matches!(registration.reach, Reach::Url(_)) {
+        let leave = async {
+            for kind in [MUTATING, VALIDATING] {
+                let _ = cx.api.delete_path(&path_of(kind, &registration.name), Delete::default()).await;
+            }
+        };
+        let _ = tokio::time::timeout(FAREWELL, leave).await;
+    }
+}
+
+fn path_of(kind: &str, name: &str) -> String {
+    let plural =
+        if kind == MUTATING { "mutatingwebhookconfigurations" } else { "validatingwebhookconfigurations" };
+    format!("/apis/admissionregistration.k8s.io/v1/{plural}/{name}")
+}
+
+/// Writes what is not as it should be. Out: how many were written.
+async fn write(api: &Api, wanted: &[Value; 2]) -> Result<usize, ApiError> {
+    let mut n_written = 0;
+    for configuration in wanted {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let path = path_of(&text(&configuration["kind"]), &text(&configuration["metadata"]["name"]));
+        let is_good = match api.get_path(&path).await {
+            Ok(found) => is_as(configuration, &found),
+            Err(error) if error.not_found() => false,
+            Err(error) => return Err(error),
+        };
+        if !is_good {
+            api.apply_path(&path, configuration).await?;
+            n_written += 1;
+        }
+    }
+    Ok(n_written)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn registration(reach: Reach, match_conditions: bool) -> Registration {
+        Registration {
+            name: "muster-admission".into(),
+            reach,
+            match_conditions,
+            pods: None,
+            pod_labels: BTreeMap::new(),
+            namespace_labels: BTreeMap::new(),
+            only_with_queue: false,
+            own_namespace: "muster-system".into(),
+        }
+    }
+
+    #[test]
+    fn selectors_of_a_config() {
+        let spec = json!({
+            "global": {"podLabelSelector": {"a": "b"}, "namespaceLabelSelector": {"c": "d"}},
+            "admission": {"queueLabelSelector": true},
+        });
+        let registration = registration(service(), true).with_config(&spec);
+        let [mutating, validating] = configurations(&registration, &Settings::default(), "", "ca");
+        let queue = json!([{"key": "kai.scheduler/queue", "operator": "Exists"}]);
+        for configuration in [&mutating, &validating] {
+            let pods = &configuration["webhooks"][0];
+            assert_eq!(pods["objectSelector"], json!({"matchLabels": {"a": "b"}, "matchExpressions": queue}));
+            assert_eq!(pods["namespaceSelector"]["matchLabels"], json!({"c": "d"}));
+        }
+        assert_eq!(validating["webhooks"][1]["objectSelector"], json!({}));
+    }
+
+    fn service() -> Reach {
+        Reach::Service { namespace: "muster-system".into(), name: "muster-admission".into(), port: 443 }
+    }
+
+    #[test]
+    fn no_webhook_reaches_the_system_or_ourselves() {
+        for (reach, conditions) in [(service(), true), (Reach::Url(None), false)] {
+            for configuration in configurations(
+                &registration(reach, conditions),
+                &Settings::default(),
+                "https://127.0.0.1:1",
+                "ca",
+            ) {
+                for webhook in configuration["webhooks"].as_array().unwrap() {
+                    let spaces = webhook["namespaceSelector"]["matchExpressions"].as_array().unwrap();
+                    let exempt = spaces.iter().find(|e| e["key"] == "kubernetes.io/metadata.name").unwrap();
+                    assert_eq!(exempt["operator"], "NotIn");
+                    assert_eq!(
+                        exempt["values"],
+                        json!([
+                            "kube-system",
+                            "kube-node-lease",
+                            "kube-public",
+                            "muster-system",
+                            "kai-resource-reservation",
+                            "kai-scale-adjust"
+                        ])
+                    );
+                    assert!(webhook["timeoutSeconds"].as_u64().unwrap() <= 5);
+                    assert!(conditions || webhook.get("matchConditions").is_none());
+                }
+            }
+        }
+    }
+
+    #[track_caller]
+    fn check(match_conditions: bool, expected: &[&str]) {
+        let registration = registration(service(), match_conditions);
+        let shown: Vec<String> = configurations(&registration, &Settings::default(), "", "ca")
+            .iter()
+            .flat_map(|configuration| configuration["webhooks"].as_array().unwrap().clone())
+            .map(|webhook| {
+                let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+                format!(
+                    "{} {} {} {}",
+                    text(&webhook["name"]).split('.').next().unwrap_or_default(),
+                    text(&webhook["clientConfig"]["service"]["path"]),
+                    text(&webhook["failurePolicy"]),
+                    webhook["matchConditions"].as_array().map_or(0, Vec::len),
+                )
+            })
+            .collect();
+        assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn policies() {
+        check(
+            true,
+            &[
+                "pods /mutate--v1-pod Fail 1",
+                "defaults /mutate--v1-pod Fail 1",
+                "pods /validate--v1-pod Fail 3",
+                "queues /validate-scheduling-run-ai-v2-queue Fail 0",
+                "podgroups /validate-scheduling-run-ai-v2alpha2-podgroup Fail 1",
+                "topologies /validate-kai-scheduler-v1alpha1-topology Fail 0",
+                "shards /warn-kai-scheduler-v1-schedulingshard Ignore 0",
+                "workloads /warn-workload Ignore 1",
+            ],
+        );
+        check(
+            false,
+            &[
+                "pods /mutate--v1-pod Ignore 0",
+                "defaults /mutate--v1-pod Ignore 0",
+                "pods /validate--v1-pod Ignore 0",
+                "queues /validate-scheduling-run-ai-v2-queue Fail 0",
+                "podgroups /validate-scheduling-run-ai-v2alpha2-podgroup Fail 0",
+                "topologies /validate-kai-scheduler-v1alpha1-topology Fail 0",
+                "shards /warn-kai-scheduler-v1-schedulingshard Ignore 0",
+                "workloads /warn-workload Ignore 0",
+            ],
+        );
+    }
+
+    #[test]
+    fn conditions_name_our_schedulers() {
+        let [mutating, _] = configurations(&registration(service(), true), &Settings::default(), "", "ca");
+        let expression = |n: usize| mutating["webhooks"][n]["matchConditions"][0]["expression"].clone();
+        assert_eq!(
+            expression(0),
+            "has(object.spec.schedulerName) && object.spec.schedulerName in ['muster-scheduler', 'kai-scheduler']"
+        );
+        assert_eq!(
+            expression(1),
+            "has(object.spec.schedulerName) && object.spec.schedulerName in ['muster-scheduler', 'kai-scheduler', \
+             'default-scheduler']"
+        );
+        assert_eq!(cel_text("it's \\ \n"), "'it\\'s \\\\ '");
+    }
+
+    #[test]
+    fn compares_what_it_wrote() {
+        let wanted = json!({"a": [{"b": 1}], "c": {}});
+        assert!(is_as(&wanted, &json!({"a": [{"b": 1, "more": 2}], "c": {"d": 1}, "e": 0})));
+        assert!(!is_as(&wanted, &json!({"a": [{"b": 1}, {}], "c": {}})));
+        assert!(!is_as(&wanted, &json!({"a": [{"b": 2}], "c": {}})));
+        assert!(!is_as(&wanted, &json!({"a": [{"b": 1}]})));
+    }
+}

@@ -1,0 +1,138 @@
+//! What admission is told to do.
+//!
+//! In: the choices of whoever runs it. Out: a [`Settings`] that the rules read. Names and defaults are KAI's unless a
+//! field says otherwise.
+
+use serde_json::Value;
+
+/// The rules' settings.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// Pods of these schedulers are ours; all others pass unseen.
+    pub scheduler_names: Vec<String>,
+    /// The label that names a pod's queue.
+    pub queue_label: String,
+    /// Whether pods may ask for a part of a GPU. On, unlike in KAI, where it must be switched on.
+    pub gpu_sharing: bool,
+    /// The runtime class of pods that share a GPU and name none, if the cluster has it; empty for none.
+    pub fraction_runtime_class: String,
+    /// Whether pods are kept from choosing devices by themselves through `NVIDIA_VISIBLE_DEVICES`.
+    pub device_access: bool,
+    /// Whether pods that share a GPU are told their memory limit in the way that HAMi-core reads it.
+    pub hami_core: bool,
+    /// Whether a queue that promises more than its parent has is warned about.
+    pub quota_validation: bool,
+    /// Whether jobs, deployments and the like are looked at when they are created, so that the person who sends one sees
+    /// the warnings that otherwise only a controller would.
+    pub workload_warnings: bool,
+    /// Nothing in these namespaces is ever looked at.
+    pub exempt_namespaces: Vec<String>,
+}
+
+/// Where the cluster's own pods live.
+pub const SYSTEM_NAMESPACES: [&str; 3] = ["kube-system", "kube-node-lease", "kube-public"];
+
+/// Where Muster's own pods live: its services, the pods that hold shared GPUs, and those that ask for nodes.
+pub const OWN_NAMESPACES: [&str; 3] = ["muster-system", "kai-resource-reservation", "kai-scale-adjust"];
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            scheduler_names: vec!["muster-scheduler".into(), "kai-scheduler".into()],
+            queue_label: "kai.scheduler/queue".into(),
+            gpu_sharing: true,
+            fraction_runtime_class: "nvidia".into(),
+            device_access: false,
+            hami_core: false,
+            quota_validation: false,
+            workload_warnings: true,
+            exempt_namespaces: [SYSTEM_NAMESPACES, OWN_NAMESPACES]
+                .concat()
+                .into_iter()
+                .map(str::to_owned)
+                .collect(),
+        }
+    }
+}
+
+impl Settings {
+    /// What the `spec` of KAI's Config says, where it says anything.
+    #[must_use]
+    pub fn with_config(mut self, spec: &Value) -> Self {
+        let (global, admission) = (&spec["global"], &spec["admission"]);
+        let text = |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
+        if let Some(name) = text(&global["schedulerName"])
+            && !self.scheduler_names.contains(&name)
+        {
+            self.scheduler_names.push(name);
+        }
+        if let Some(label) = text(&global["queueLabelKey"]) {
+            self.queue_label = label;
+        }
+        let namespaces = [&spec["namespace"], &spec["binder"]["resourceReservation"]["namespace"]];
+        for namespace in namespaces.into_iter().filter_map(text) {
+            if !self.is_exempt(&namespace) {
+                self.exempt_namespaces.push(namespace);
+            }
+        }
+        self.gpu_sharing = admission["gpuSharing"].as_bool().unwrap_or(self.gpu_sharing);
+        self.device_access = admission["blockNvidiaVisibleDevices"].as_bool().unwrap_or(self.device_access);
+        // The second is the old name of the first.
+        for key in ["gpuFractionRuntimeClassName", "gpuPodRuntimeClassName"] {
+            if let Some(class) = admission[key].as_str() {
+                class.clone_into(&mut self.fraction_runtime_class);
+                break;
+            }
+        }
+        self
+    }
+
+    pub fn is_ours(&self, scheduler_name: &str) -> bool {
+        // The API server fills the field in before admission; an absent one means the default scheduler.
+        let name = if scheduler_name.is_empty() { DEFAULT_SCHEDULER } else { scheduler_name };
+        self.scheduler_names.iter().any(|ours| ours == name)
+    }
+
+    pub fn is_exempt(&self, namespace: &str) -> bool {
+        self.exempt_namespaces.iter().any(|exempt| exempt == namespace)
+    }
+}
+
+/// What the API server writes into a pod that names no scheduler.
+pub(crate) const DEFAULT_SCHEDULER: &str = "default-scheduler";
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(spec: Value, change: impl FnOnce(&mut Settings)) {
+        let mut expected = Settings::default();
+        change(&mut expected);
+        assert_eq!(Settings::default().with_config(&spec), expected);
+    }
+
+    #[test]
+    fn reads_a_config() {
+        check(json!(null), |_| {});
+        check(json!({"global": {"schedulerName": "kai-scheduler"}, "admission": 5}), |_| {});
+        check(
+            json!({"global": {"schedulerName": "own", "queueLabelKey": "team"}, "namespace": "kai"}),
+            |settings| {
+                settings.scheduler_names.push("own".into());
+                settings.queue_label = "team".into();
+                settings.exempt_namespaces.push("kai".into());
+            },
+        );
+        check(
+            json!({"admission": {"gpuSharing": false, "blockNvidiaVisibleDevices": true, "gpuPodRuntimeClassName": ""}}),
+            |settings| {
+                settings.gpu_sharing = false;
+                settings.device_access = true;
+                settings.fraction_runtime_class = String::new();
+            },
+        );
+    }
+}

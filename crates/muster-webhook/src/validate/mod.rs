@@ -1,0 +1,8 @@
+//! The rules, one file per kind. In: what is asked, the settings, the world. Out: a verdict. No I/O, no clock.
+
+pub mod pod;
+pub mod podgroup;
+pub mod queue;
+pub mod shard;
+pub mod topology;
+pub mod workload;

@@ -1,0 +1,176 @@
+//! What admission knows of the cluster besides the object before it.
+//!
+//! In: watched stores ([`Watched`]) or plain values ([`Given`]). Out: answers to the few questions that rules ask. Must
+//! stay true: what is not known yet is `None`, and no rule complains about what is not known.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use muster_runtime::common::Queue;
+use muster_runtime::object::{Meta, Object};
+use muster_runtime::{Context, Key, Store};
+use serde::Deserialize;
+
+muster_runtime::kinds! {
+    Namespace = "" "v1" "Namespace" "namespaces";
+    PriorityClass = "scheduling.k8s.io" "v1" "PriorityClass" "priorityclasses";
+    RuntimeClass = "node.k8s.io" "v1" "RuntimeClass" "runtimeclasses";
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Namespace {
+    pub metadata: Meta,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct PriorityClass {
+    pub metadata: Meta,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct RuntimeClass {
+    pub metadata: Meta,
+}
+
+/// The questions.
+pub trait World: Send + Sync {
+    /// `None`: not known; `Some(None)`: there is no such queue.
+    fn queue(&self, name: &str) -> Option<Option<Arc<Queue>>>;
+
+    /// The queues whose parent this is, in order of name.
+    fn children(&self, name: &str) -> Option<Vec<Arc<Queue>>>;
+
+    /// Names that a misspelt queue may have meant.
+    fn queue_names(&self) -> Vec<String>;
+
+    fn namespace(&self, name: &str) -> Option<Arc<Namespace>>;
+
+    fn has_priority_class(&self, name: &str) -> Option<bool>;
+
+    fn has_runtime_class(&self, name: &str) -> Option<bool>;
+}
+
+/// The parent that a queue names; empty for a root.
+pub(crate) fn parent_of(queue: &Queue) -> &str {
+    queue.spec.get("parentQueue").and_then(serde_json::Value::as_str).unwrap_or_default()
+}
+
+/// A world of plain values: `None` for what is not known.
+#[derive(Debug, Clone, Default)]
+pub struct Given {
+    pub queues: Option<BTreeMap<String, Arc<Queue>>>,
+    pub namespaces: BTreeMap<String, Arc<Namespace>>,
+    pub priority_classes: Option<BTreeSet<String>>,
+    pub runtime_classes: Option<BTreeSet<String>>,
+}
+
+impl World for Given {
+    fn queue(&self, name: &str) -> Option<Option<Arc<Queue>>> {
+        self.queues.as_ref().map(|queues| queues.get(name).cloned())
+    }
+
+    fn children(&self, name: &str) -> Option<Vec<Arc<Queue>>> {
+        let queues = self.queues.as_ref()?;
+        Some(queues.values().filter(|queue| parent_of(queue) == name).cloned().collect())
+    }
+
+    fn queue_names(&self) -> Vec<String> {
+        self.queues.iter().flat_map(BTreeMap::keys).cloned().collect()
+    }
+
+    fn namespace(&self, name: &str) -> Option<Arc<Namespace>> {
+        self.namespaces.get(name).cloned()
+    }
+
+    fn has_priority_class(&self, name: &str) -> Option<bool> {
+        self.priority_classes.as_ref().map(|classes| classes.contains(name))
+    }
+
+    fn has_runtime_class(&self, name: &str) -> Option<bool> {
+        self.runtime_classes.as_ref().map(|classes| classes.contains(name))
+    }
+}
+
+/// The world as the stores of this process have it.
+pub struct Watched {
+    queues: Arc<Seen<Queue>>,
+    namespaces: Arc<Seen<Namespace>>,
+    priority_classes: Arc<Seen<PriorityClass>>,
+    runtime_classes: Arc<Seen<RuntimeClass>>,
+}
+
+/// A store, and whether its first list is in. A store whose kind is not installed never gets there, and nobody waits.
+struct Seen<T> {
+    store: Arc<Store<T>>,
+    is_synced: AtomicBool,
+}
+
+impl<T: Object> Seen<T> {
+    fn new(cx: &Context) -> Arc<Self> {
+        Arc::new(Seen { store: cx.stores.of(), is_synced: AtomicBool::new(false) })
+    }
+
+    async fn follow(self: Arc<Self>) {
+        self.store.synced().await;
+        self.is_synced.store(true, Ordering::Release);
+    }
+
+    fn store(&self) -> Option<&Store<T>> {
+        self.is_synced.load(Ordering::Acquire).then_some(&*self.store)
+    }
+
+    fn has(&self, name: &str) -> Option<bool> {
+        self.store().map(|store| store.get(&Key::new("", name)).is_some())
+    }
+}
+
+impl Watched {
+    /// Asks for the stores; the future notes when each is filled.
+    pub fn new(cx: &Context) -> (Arc<Self>, impl Future<Output = ()> + Send + 'static + use<>) {
+        let world = Arc::new(Watched {
+            queues: Seen::new(cx),
+            namespaces: Seen::new(cx),
+            priority_classes: Seen::new(cx),
+            runtime_classes: Seen::new(cx),
+        });
+        let (queues, namespaces) = (world.queues.clone().follow(), world.namespaces.clone().follow());
+        let priorities = world.priority_classes.clone().follow();
+        let runtimes = world.runtime_classes.clone().follow();
+        (world, async move {
+            futures::join!(queues, namespaces, priorities, runtimes);
+        })
+    }
+}
+
+impl World for Watched {
+    fn queue(&self, name: &str) -> Option<Option<Arc<Queue>>> {
+        self.queues.store().map(|store| store.get(&Key::new("", name)))
+    }
+
+    fn children(&self, name: &str) -> Option<Vec<Arc<Queue>>> {
+        let mut queues = self.queues.store()?.all();
+        queues.retain(|queue| parent_of(queue) == name);
+        Some(queues)
+    }
+
+    fn queue_names(&self) -> Vec<String> {
+        self.queues.store().map(Store::keys).unwrap_or_default().into_iter().map(|key| key.name).collect()
+    }
+
+    fn namespace(&self, name: &str) -> Option<Arc<Namespace>> {
+        // An unfinished list may still have it, and a namespace is needed more than it is doubted.
+        self.namespaces.store.get(&Key::new("", name))
+    }
+
+    fn has_priority_class(&self, name: &str) -> Option<bool> {
+        self.priority_classes.has(name)
+    }
+
+    fn has_runtime_class(&self, name: &str) -> Option<bool> {
+        self.runtime_classes.has(name)
+    }
+}

@@ -1,0 +1,320 @@
+//! Muster's services in one process.
+//!
+//! In: a client, and which services are wanted with what settings. Out: they run until cancelled. `muster run` starts them against any
+//! cluster, `muster up` against the embedded one. Must stay true: a scheduler works only while it holds the leases of its names; one that
+//! lost them stops deciding at once and waits for its next turn.
+
+use anyhow::Context as _;
+use clap::ValueEnum;
+use kube::Client;
+use muster_runtime::lease::{self, Claim, ClaimError};
+use muster_runtime::{Clock, Context};
+use muster_scheduler::BindMode;
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// A service by the name that `--components` takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub enum Component {
+    /// Decides where pods go
+    Scheduler,
+    /// Carries out bind requests: shared GPUs, volumes, device claims
+    Binder,
+    /// Puts pods into pod groups by their owners
+    Grouper,
+    /// Keeps the status of pod groups
+    Podgroups,
+    /// Keeps the status of queues
+    Queues,
+    /// Checks and completes pods, queues, pod groups and topologies as they are created
+    Admission,
+    /// Asks autoscalers for what is missing
+    ScaleAdjuster,
+    /// Turns Config and SchedulingShard objects into Deployments
+    Operator,
+    /// Converts Kueue's two versions into each other
+    Conversion,
+}
+
+impl Component {
+    /// What runs when nothing else is said.
+    pub const DEFAULT: [Self; 7] = [
+        Self::Scheduler,
+        Self::Binder,
+        Self::Grouper,
+        Self::Podgroups,
+        Self::Queues,
+        Self::Admission,
+        Self::ScaleAdjuster,
+    ];
+}
+
+/// What to run, and how.
+#[derive(Clone)]
+pub struct Wanted {
+    pub components: BTreeSet<Component>,
+    /// Pods that name one of these are ours.
+    pub scheduler_names: Vec<String>,
+    /// Those of them whose pods are put into groups.
+    pub grouped: Vec<String>,
+    pub queue_label: String,
+    pub node_pool_label: String,
+    /// Only this pool; nodes without the label if absent.
+    pub pool: Option<String>,
+    pub default_queue: String,
+    /// KAI's configuration file, or a SchedulingShard.
+    pub scheduler_config: Option<Value>,
+    pub bind: BindMode,
+    /// Where leases live.
+    pub namespace: String,
+    pub take_over: bool,
+    pub identity: String,
+    pub admission: Option<muster_webhook::Options>,
+    pub operator_image: String,
+    pub reservation_namespace: String,
+    pub reservation_service_account: Option<String>,
+    pub reservation_image: Option<String>,
+    pub scale_namespace: String,
+    pub scale_image: Option<String>,
+    pub metrics_address: Option<SocketAddr>,
+    pub health_address: Option<SocketAddr>,
+}
+
+/// The name of a component on the command line.
+pub fn name(component: Component) -> String {
+    component.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+}
+
+impl std::fmt::Display for Component {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&name(*self))
+    }
+}
+
+impl Default for Wanted {
+    fn default() -> Self {
+        let names = ["muster-scheduler", "kai-scheduler"].map(String::from).to_vec();
+        Wanted {
+            components: Component::DEFAULT.into(),
+            scheduler_names: names.clone(),
+            grouped: names,
+            queue_label: "kai.scheduler/queue".into(),
+            node_pool_label: "kai.scheduler/node-pool".into(),
+            pool: None,
+            default_queue: "default-queue".into(),
+            scheduler_config: None,
+            bind: BindMode::Inline,
+            namespace: "muster-system".into(),
+            take_over: false,
+            identity: lease::identity(),
+            admission: None,
+            operator_image: String::new(),
+            reservation_namespace: "kai-resource-reservation".into(),
+            reservation_service_account: None,
+            reservation_image: None,
+            scale_namespace: "kai-scale-adjust".into(),
+            scale_image: None,
+            metrics_address: None,
+            health_address: None,
+        }
+    }
+}
+
+/// Runs the services until cancelled, or until one cannot go on.
+pub async fn run(client: Client, clock: Clock, wanted: Wanted, cancel: CancellationToken) -> anyhow::Result<()> {
+    let cancel = cancel.child_token();
+    let _ends_with_us = cancel.clone().drop_guard();
+    let options = scheduler_options(&wanted)?;
+    let mut tasks: JoinSet<anyhow::Result<()>> = JoinSet::new();
+    let (cx, write_events) = Context::new(client.clone(), "muster", clock, cancel.clone());
+    let has = |component| wanted.components.contains(&component);
+    let mut start = |service: futures::future::BoxFuture<'static, ()>| {
+        tasks.spawn(async move {
+            service.await;
+            Ok(())
+        });
+    };
+    start(Box::pin(write_events));
+    if has(Component::Grouper) {
+        let options = muster_grouper::Options {
+            scheduler_names: wanted.grouped.clone(),
+            queue_label: wanted.queue_label.clone(),
+            node_pool_label: wanted.node_pool_label.clone(),
+            default_queue: wanted.default_queue.clone(),
+            ..Default::default()
+        };
+        start(Box::pin(muster_grouper::start(&cx, options)));
+    }
+    if has(Component::Binder) {
+        start(Box::pin(muster_binder::start(&cx, binder_options(&wanted))));
+    }
+    if has(Component::Podgroups) || has(Component::Queues) {
+        let options = muster_controllers::status::Options {
+            podgroups: has(Component::Podgroups),
+            queues: has(Component::Queues),
+            ..Default::default()
+        };
+        start(Box::pin(muster_controllers::status::start(&cx, options)));
+    }
+    if has(Component::ScaleAdjuster) {
+        let options = muster_controllers::scale::Options {
+            scheduler_names: wanted.scheduler_names.clone(),
+            namespace: wanted.scale_namespace.clone(),
+            ..Default::default()
+        };
+        let options = match &wanted.scale_image {
+            Some(image) => muster_controllers::scale::Options { image: image.clone(), ..options },
+            None => options,
+        };
+        start(Box::pin(muster_controllers::scale::start(&cx, options)));
+    }
+    if has(Component::Admission)
+        && let Some(options) = wanted.admission.clone()
+    {
+        start(Box::pin(muster_webhook::start(&cx, options)));
+    }
+    if has(Component::Operator) {
+        let options = muster_install::operator::Options {
+            image: wanted.operator_image.clone(),
+            namespace: wanted.namespace.clone(),
+        };
+        start(Box::pin(muster_install::operator::start(&cx, options)));
+    }
+    for watch in cx.stores.take_watches() {
+        start(watch);
+    }
+    if has(Component::Scheduler) {
+        tasks.spawn(schedule(client, clock, wanted, options, cancel.clone()));
+    }
+    while let Some(ended) = tasks.join_next().await {
+        ended.context("a service broke down")??;
+        if cancel.is_cancelled() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn binder_options(wanted: &Wanted) -> muster_binder::Options {
+    let mut options = muster_binder::Options::default();
+    let reservation = &mut options.reservation;
+    reservation.namespace = wanted.reservation_namespace.clone();
+    if let Some(account) = &wanted.reservation_service_account {
+        reservation.service_account = account.clone();
+    }
+    if let Some(image) = &wanted.reservation_image {
+        reservation.image = image.clone();
+    }
+    options
+}
+
+/// The settings and the policy of the scheduler; what makes no sense in a configuration file is said once.
+fn scheduler_options(wanted: &Wanted) -> anyhow::Result<muster_scheduler::Options> {
+    let names = |names: &[String]| names.iter().map(|name| name.as_str().into()).collect();
+    let binder = binder_options(wanted);
+    let mut options = muster_scheduler::Options { mode: wanted.bind, binder, ..Default::default() };
+    if let Some(config) = &wanted.scheduler_config {
+        let (policy, diagnostics) = muster_translate::kai::policy(config);
+        for diagnostic in diagnostics {
+            eprintln!("warning: {diagnostic}");
+        }
+        options.policy = policy;
+    }
+    options.policy.pool.label = Some(wanted.node_pool_label.as_str().into());
+    options.policy.pool.value = wanted.pool.as_deref().map(Into::into);
+    let settings = &mut options.settings;
+    settings.scheduler_names = names(&wanted.scheduler_names);
+    settings.grouped = names(&wanted.grouped);
+    settings.implicit_default_queue = true;
+    settings.queue_label = wanted.queue_label.as_str().into();
+    settings.node_pool_label = wanted.node_pool_label.as_str().into();
+    settings.default_queue = wanted.default_queue.as_str().into();
+    settings.pool = options.policy.pool.clone();
+    Ok(options)
+}
+
+/// Claims the scheduler's names, schedules while they are held, and waits for the next turn when they are lost.
+async fn schedule(
+    client: Client,
+    clock: Clock,
+    wanted: Wanted,
+    options: muster_scheduler::Options,
+    cancel: CancellationToken,
+) -> anyhow::Result<()> {
+    let api = muster_runtime::Api::new(client.clone(), "muster-scheduler");
+    ensure_namespace(&api, &wanted.namespace).await?;
+    let mut claim = Claim {
+        namespace: wanted.namespace.clone(),
+        names: wanted.scheduler_names.clone(),
+        shard: wanted.pool.clone().unwrap_or_default(),
+        identity: wanted.identity.clone(),
+        take_over: wanted.take_over,
+    };
+    loop {
+        let claimed = match cancel.run_until_cancelled(lease::claim(&api, clock, &claim)).await {
+            None => return Ok(()),
+            Some(Ok(claimed)) => claimed,
+            Some(Err(error @ ClaimError::Answered(_))) => return Err(error.into()),
+            Some(Err(error)) => {
+                tracing::warn!(%error, "cannot claim the scheduler's names yet");
+                tokio::time::sleep(Duration::from_secs(2)).await;
+                continue;
+            }
+        };
+        // Whoever takes the names over later keeps them until it lets go.
+        claim.take_over = false;
+        let term = cancel.child_token();
+        let (cx, write_events) = Context::new(client.clone(), "muster", clock, term.clone());
+        let mut tasks = JoinSet::new();
+        tasks.spawn(write_events);
+        tasks.spawn(muster_scheduler::start(&cx, options.clone()));
+        cx.watch(&mut tasks);
+        let ended = tokio::select! {
+            () = cancel.cancelled() => None,
+            lost = claimed.lost() => Some(format!("a lease was lost: {lost}")),
+            _ = tasks.join_next() => Some("the scheduler broke down".to_owned()),
+        };
+        term.cancel();
+        while tasks.join_next().await.is_some() {}
+        let Some(why) = ended else {
+            // The next in line need not wait for the lease to run out.
+            if let Err(error) = claimed.release().await {
+                tracing::debug!(%error, "a lease was not released");
+            }
+            return Ok(());
+        };
+        tracing::error!("{why}; waiting for the next turn");
+    }
+}
+
+/// The namespace of the leases; it may take a moment until the server answers at all.
+async fn ensure_namespace(api: &muster_runtime::Api, name: &str) -> anyhow::Result<()> {
+    let body = serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+    match api.create_path("/api/v1/namespaces", &body).await {
+        Ok(_) => Ok(()),
+        Err(error) if error.already_exists() => Ok(()),
+        // Whoever may not create namespaces may still find it there.
+        Err(error) if error.code() == 403 => Ok(()),
+        Err(error) => Err(anyhow::anyhow!("cannot create namespace {name}: {}", error.message())),
+    }
+}
+
+/// Creates the queues and priority classes that work without more words needs; what is there stays as it is.
+pub async fn create_defaults(client: Client) -> anyhow::Result<()> {
+    let api = muster_runtime::Api::new(client, "muster");
+    for object in muster_install::priority_classes().into_iter().chain(muster_install::default_queues(-1)) {
+        let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        let path = muster_install::path(&object).context("an object without a path")?;
+        let collection = path.rsplit_once('/').map_or("", |(collection, _)| collection);
+        match api.create_path(collection, &object).await {
+            Ok(_) => {}
+            Err(error) if error.already_exists() => {}
+            Err(error) => anyhow::bail!("cannot create {name}: {}", error.message()),
+        }
+    }
+    Ok(())
+}
