@@ -24,6 +24,23 @@ pub struct Args {
 enum What {
     /// The engine alone: no API server, no network, one thread
     Engine(Engine),
+    /// The scheduler as a process on a real API server, beside a bare loop that posts the same bindings
+    Services(Services),
+}
+
+#[derive(Parser)]
+#[command(after_help = "\
+Examples:
+  cargo xtask bench services                       500 nodes, 500 gangs of 8
+  cargo xtask bench services --nodes 100 --gangs 50")]
+struct Services {
+    #[arg(long, default_value_t = 500)]
+    nodes: usize,
+    #[arg(long, default_value_t = 500)]
+    gangs: usize,
+    /// Pods of each gang
+    #[arg(long, default_value_t = 8)]
+    size: usize,
 }
 
 #[derive(Parser)]
@@ -54,7 +71,26 @@ enum Format {
 const TOO_LONG: Duration = Duration::from_secs(180);
 
 pub fn run(args: Args) -> Result<()> {
-    let What::Engine(args) = args.what;
+    match args.what {
+        What::Engine(args) => engine(args),
+        What::Services(args) => services(args),
+    }
+}
+
+/// Builds the binary and the benchmark, and runs it; it prints what it measured.
+fn services(args: Services) -> Result<()> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.args(["run", "--release", "--package", "muster-scheduler", "--example", "rate", "--"]);
+    command.args([args.nodes.to_string(), args.gangs.to_string(), args.size.to_string()]);
+    let status = command.status().with_context(|| format!("cannot run {command:?}"))?;
+    if !status.success() {
+        bail!("the benchmark failed");
+    }
+    Ok(())
+}
+
+fn engine(args: Engine) -> Result<()> {
     let program = build()?;
     let names = list(&program)?;
     let mut benches = Vec::new();

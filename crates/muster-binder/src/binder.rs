@@ -59,10 +59,6 @@ impl Binder {
         &self.inner.options
     }
 
-    pub(crate) fn api(&self) -> &Api {
-        &self.inner.api
-    }
-
     pub(crate) fn locks(&self) -> &Locks {
         &self.inner.locks
     }
@@ -340,7 +336,7 @@ impl Binder {
             nodes.contains_key(&assignment.node)
         };
         if shared {
-            reservations::settle(self, &assignment.node).await?;
+            reservations::settle(&self.inner.api, &self.inner.options, &assignment.node).await?;
         }
         Ok(())
     }

@@ -52,6 +52,13 @@ impl Pace {
         state.n_changes = state.n_changes.saturating_add(1);
     }
 
+    /// Whether pods change so often that statuses should wait where they can.
+    pub fn is_busy(&self) -> bool {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.roll(Instant::now());
+        state.is_busy(&self.rates)
+    }
+
     /// Waits for a turn.
     pub async fn turn(&self) {
         loop {
@@ -64,8 +71,8 @@ impl Pace {
     fn next_turn(&self, now: Instant) -> Option<Instant> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.roll(now);
-        let busy = state.n_changes.max(state.n_before) >= self.rates.busy_from;
-        let rate = if busy { self.rates.busy_per_second } else { self.rates.per_second };
+        let rate =
+            if state.is_busy(&self.rates) { self.rates.busy_per_second } else { self.rates.per_second };
         let gap = SECOND / rate.max(1);
         match state.last_turn.map(|last| last + gap) {
             Some(at) if at > now => Some(at),
@@ -78,6 +85,10 @@ impl Pace {
 }
 
 impl State {
+    fn is_busy(&self, rates: &Rates) -> bool {
+        self.n_changes.max(self.n_before) >= rates.busy_from
+    }
+
     fn roll(&mut self, now: Instant) {
         let passed = now.saturating_duration_since(self.second);
         if passed >= SECOND {

@@ -87,7 +87,7 @@ pub fn alike(a: &Pod, b: &Pod) -> bool {
 /// What is limited and not asked for is asked for up to the limit.
 fn of_container(container: &Container) -> Amounts {
     let mut asked = Amounts::read(&container.resources.limits);
-    for (name, _) in &container.resources.requests {
+    for name in container.resources.requests.keys() {
         asked.set(name, Quantity::ZERO);
     }
     asked.add_all(&Amounts::read(&container.resources.requests));

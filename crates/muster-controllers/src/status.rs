@@ -19,11 +19,22 @@ pub struct Options {
     /// How long after a change a status is written; also the least time between two writes of one status.
     pub settle: Duration,
     pub rates: Rates,
+    /// While pods change often, the status of a gang waits until the gang itself has been still for so long.
+    pub still: Duration,
+    /// But never longer than this.
+    pub longest: Duration,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { podgroups: true, queues: true, settle: Duration::from_secs(1), rates: Rates::default() }
+        Options {
+            podgroups: true,
+            queues: true,
+            settle: Duration::from_secs(1),
+            rates: Rates::default(),
+            still: Duration::from_secs(3),
+            longest: Duration::from_secs(30),
+        }
     }
 }
 
@@ -54,7 +65,7 @@ pub fn open(
                 accounts.work(&cx),
                 async {
                     if let Some(queue) = groups {
-                        podgroups::run::work(&cx, &accounts, queue).await;
+                        podgroups::run::work(&cx, &accounts, queue, options.still, options.longest).await;
                     }
                 },
                 async {

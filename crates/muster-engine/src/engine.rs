@@ -79,8 +79,7 @@ impl Engine {
         self.state.settle(&ledger.changed);
         let Decisions { binds, evictions, .. } = &ledger.decisions;
         let is_quiet = binds.is_empty() && evictions.is_empty();
-        self.quiet =
-            is_quiet.then(|| Quiet { decisions: ledger.decisions.clone(), at: now, until: None });
+        self.quiet = is_quiet.then(|| Quiet { decisions: ledger.decisions.clone(), at: now, until: None });
         ledger.decisions
     }
 

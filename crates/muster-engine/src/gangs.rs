@@ -271,7 +271,8 @@ impl Row {
                     let mut lacking: Vec<usize> = order.iter().copied().filter(can).collect();
                     if released {
                         // Those whose pods were there before come before those who would need others.
-                        let back = |p: &&PodId| pods.may_be_placed(**p, true) && !pods.may_be_placed(**p, false);
+                        let back =
+                            |p: &&PodId| pods.may_be_placed(**p, true) && !pods.may_be_placed(**p, false);
                         let there = |g: &Group| g.active() + g.pods.iter().filter(back).count() as u32;
                         lacking.sort_by_key(|c| !self.whole(*c, &there));
                     }

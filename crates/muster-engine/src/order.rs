@@ -242,8 +242,7 @@ impl State {
         if !self.standing.built || changed.count() > FEW {
             self.line_up_all();
         } else if !changed.is_empty() {
-            let mut queues: Vec<QueueId> =
-                changed.iter().filter_map(|g| *self.standing.at.get(g)?).collect();
+            let mut queues: Vec<QueueId> = changed.iter().filter_map(|g| *self.standing.at.get(g)?).collect();
             queues.sort_unstable();
             queues.dedup();
             for queue in queues {

@@ -6,6 +6,7 @@
 //! proportion to its size (save sub-groups, of which there are at most [`MOST_GROUPS`]).
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
@@ -553,13 +554,12 @@ fn finish(pod: &Pod, grouping: &mut Grouping, options: &Options) -> Result<(), G
             *name = subgroup_name(name);
         }
     }
-    let mut names: Vec<&str> = grouping.subgroups.iter().map(|group| group.name.as_str()).collect();
-    names.sort_unstable();
-    match names.windows(2).find(|pair| pair.first() == pair.last()).and_then(|pair| pair.first()) {
+    let mut names: HashSet<&str> = HashSet::with_capacity(grouping.subgroups.len());
+    match grouping.subgroups.iter().map(|group| group.name.as_str()).find(|name| !names.insert(name)) {
         None => Ok(()),
         Some(name) => Err(GroupingError::TwoAlike {
             object: object_name(&grouping.owner.kind, &grouping.namespace, &grouping.owner.name),
-            name: (*name).to_owned(),
+            name: name.to_owned(),
         }),
     }
 }

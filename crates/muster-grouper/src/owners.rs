@@ -31,6 +31,8 @@ const READ_AGAIN: Duration = Duration::from_secs(5);
 const ASK_AGAIN: Duration = Duration::from_secs(10);
 /// Every followed kind is listed again this often.
 const RESYNC: Duration = Duration::from_secs(300);
+/// The kind that pods name by label.
+const GANG: &str = "PodGang";
 /// So many owners that are gone are remembered.
 const MOST_GONE: usize = 8192;
 
@@ -61,23 +63,25 @@ struct State {
     gone: Gone,
 }
 
-/// Uids of owners that are gone: they never come back, and their pods need not ask one by one.
+/// Owners that are gone: they never come back, and their pods need not ask one by one. A uid alone would not do: anybody
+/// can write the uid of another's owner beside a name that is not there.
 #[derive(Default)]
 struct Gone {
-    uids: HashSet<String>,
-    order: VecDeque<String>,
+    known: HashSet<(Kind, Key, String)>,
+    order: VecDeque<(Kind, Key, String)>,
 }
 
 impl Gone {
-    fn add(&mut self, uid: &str) {
-        if uid.is_empty() || !self.uids.insert(uid.to_owned()) {
+    fn add(&mut self, kind: &Kind, key: &Key, uid: &str) {
+        let one = (kind.clone(), key.clone(), uid.to_owned());
+        if uid.is_empty() || !self.known.insert(one.clone()) {
             return;
         }
-        self.order.push_back(uid.to_owned());
+        self.order.push_back(one);
         if self.order.len() > MOST_GONE
             && let Some(oldest) = self.order.pop_front()
         {
-            self.uids.remove(&oldest);
+            self.known.remove(&oldest);
         }
     }
 }
@@ -157,10 +161,9 @@ impl Owners {
             return Some(pod.map_or(Found::Gone, |pod| Found::Known(Arc::new(Owner::of_pod(&pod.metadata)))));
         }
         let mut state = self.lock();
-        if state.gone.uids.contains(&reference.uid) {
-            return Some(Found::Gone);
-        }
-        let followed = state.kinds.get_mut(&Kind::of(reference))?;
+        let kind = Kind::of(reference);
+        let State { kinds, gone, .. } = &mut *state;
+        let followed = kinds.get_mut(&kind)?;
         let namespaced = match &followed.phase {
             Phase::Asking => return None,
             Phase::Closed(until) => return (Instant::now() < *until).then_some(Found::Closed),
@@ -174,12 +177,16 @@ impl Owners {
         if followed.refused.get(&key.namespace).is_some_and(|until| Instant::now() < *until) {
             return Some(Found::Closed);
         }
-        let (owner, until) = followed.read.get(&key)?;
-        if Instant::now() < *until && meant(owner) {
-            return Some(Found::Known(owner.clone()));
+        match followed.read.get(&key) {
+            Some((owner, until)) if Instant::now() < *until && meant(owner) => {
+                return Some(Found::Known(owner.clone()));
+            }
+            Some(_) => {
+                followed.read.remove(&key);
+            }
+            None => {}
         }
-        followed.read.remove(&key);
-        None
+        gone.known.contains(&(kind, key, reference.uid.clone())).then_some(Found::Gone)
     }
 
     /// Reads an object for a pod, or says when it will be known.
@@ -289,17 +296,21 @@ impl Owners {
                 let owner = owner.filter(|o| reference.uid.is_empty() || o.uid == reference.uid);
                 owner.map_or(Found::Gone, |owner| Found::Known(Arc::new(owner)))
             }
-            Err(error) if error.not_found() => Found::Gone,
-            Err(error) if error.code() == 403 => Found::Closed,
+            // A kind that is not served any more is answered in the same way, without the name of the object.
+            Err(error) if error.not_found() && error.message().contains(&format!("{:?}", key.name)) => {
+                Found::Gone
+            }
+            Err(error) if error.not_found() || error.code() == 403 => Found::Closed,
             Err(error) => return Err(error),
         };
         let mut state = self.lock();
         if found == Found::Gone {
-            state.gone.add(&reference.uid);
+            state.gone.add(kind, &key, &reference.uid);
         }
         if let Some(followed) = state.kinds.get_mut(kind) {
-            // Who waits for a gang by name is woken when it comes; an owner that is gone never comes again.
-            if !reference.uid.is_empty() || matches!(found, Found::Known(_)) {
+            // Who waits for an object by name is woken when it comes (those of gangs by another index); an owner that is
+            // gone never comes again.
+            if !reference.uid.is_empty() || matches!(found, Found::Known(_)) || kind.kind == GANG {
                 followed.waiting.remove(&key);
             }
             if found == Found::Closed {
@@ -340,7 +351,7 @@ impl Owners {
             }
             Seen::Gone { key, uid } => {
                 let mut state = self.lock();
-                state.gone.add(uid);
+                state.gone.add(kind, key, uid);
                 let old = state.kinds.get_mut(kind).and_then(|followed| {
                     followed.read.remove(key);
                     followed.objects.remove(key)
@@ -387,7 +398,7 @@ impl Owners {
             state.unlink(old);
         }
         state.link(&owner);
-        let by_name = if kind.kind == "PodGang" { state.of_gang.get(key).cloned() } else { None };
+        let by_name = if kind.kind == GANG { state.of_gang.get(key).cloned() } else { None };
         // Nobody below an object can have been grouped by it before it was known.
         let changed = old.is_some() || read.is_some_and(|read| read != owner);
         drop(state);

@@ -122,7 +122,7 @@ fn matters(old: &Pod, new: &Pod) -> bool {
         }
         let fresh = appeared(own, a, b);
         let a = a.iter().filter(|(key, _)| !is_noise(key));
-        let b = b.iter().filter(|(key, _)| !is_noise(key) && !(fresh && *key == own));
+        let b = b.iter().filter(|(key, _)| !(is_noise(key) || fresh && *key == own));
         !a.eq(b)
     };
     differ(&a.labels, &b.labels, keys::SUBGROUP)
@@ -154,10 +154,10 @@ fn note_group(change: &Change<'_, PodGroup>, pods: &Store<Pod>, owners: &Owners,
         }
     };
     for owner in &old.metadata.owner_references {
-        if owner.kind == "Pod" {
-            if let Some(pod) = pods.get(&Key::new(namespace.clone(), owner.name.clone())) {
-                wake(&pod);
-            }
+        if owner.kind == "Pod"
+            && let Some(pod) = pods.get(&Key::new(namespace.clone(), owner.name.clone()))
+        {
+            wake(&pod);
         }
         owners.pods_below(&owner.uid).iter().for_each(|pod| wake(pod));
     }
@@ -296,10 +296,17 @@ impl Grouper {
                 peers: peers.as_deref(),
             };
             match group(pod, &chain, &world) {
+                // Owners that could be read once and cannot now are no reason to take a pod out of its group.
+                Ok(grouping) if end == End::Closed && is_elsewhere(pod, &grouping) => {
+                    return Ok(Outcome::Nothing);
+                }
                 Ok(grouping) => return Ok(Outcome::Grouped(Box::new(grouping))),
                 Err(GroupingError::Missing(Want::Peers)) if peers.is_none() => {
                     let top = chain.last().map_or("", |owner| owner.uid.as_str());
-                    peers = Some(self.owners.pods_below(top));
+                    let mut below = self.owners.pods_below(top);
+                    // A uid can be written by anybody, in any namespace.
+                    below.retain(|pod| pod.metadata.namespace == namespace);
+                    peers = Some(below);
                 }
                 Err(GroupingError::Missing(Want::Object(reference)))
                     if also.len() < MOST_READS && !also.iter().any(|(known, _)| *known == reference) =>
@@ -433,6 +440,10 @@ impl Grouper {
             self.cx.events.warning(pod, WARNING, message);
         }
     }
+}
+
+fn is_elsewhere(pod: &Pod, grouping: &Grouping) -> bool {
+    pod.metadata.annotation(keys::GROUP).is_some_and(|name| name != grouping.name)
 }
 
 /// The server said no and will say no again.

@@ -14,17 +14,17 @@ pub const METRICS: &[&str] = &[
     "kai_action_scheduling_latency_milliseconds",
     "kai_task_scheduling_latency_milliseconds",
     "kai_total_preemption_attempts",
-    "kai_pod_group_evicted_pods_total",
     "kai_queue_allocated_gpus",
     "kai_queue_deserved_gpus",
     "kai_queue_fair_share_gpu",
     "muster_cycle_seconds",
-    "muster_pods_bound_total",
-    "muster_bind_failures_total",
-    "muster_gangs_pending",
-    "muster_gang_longest_wait_seconds",
-    "muster_gpus_allocatable",
-    "muster_gpus_allocated",
+    "muster_binds_total",
+    "muster_evictions_total",
+    "muster_pending_gangs",
+    "muster_queue_pending_gangs",
+    "muster_queue_oldest_pending_seconds",
+    "muster_gpu_capacity",
+    "muster_gpu_allocated",
     "muster_gpu_fragmentation_ratio",
 ];
 
@@ -74,7 +74,7 @@ const ALERTS: &[Alert] = &[
     ),
     (
         "MusterGpuUseLow",
-        "sum(muster_gpus_allocated) / sum(muster_gpus_allocatable) < 0.5 and sum(muster_gangs_pending) > 0",
+        "sum(muster_gpu_allocated) / sum(muster_gpu_capacity) < 0.5 and sum(muster_pending_gangs) > 0",
         "30m",
         "warning",
         "{{ $value | humanizePercentage }} of the GPUs are given out while gangs wait.",
@@ -82,7 +82,7 @@ const ALERTS: &[Alert] = &[
     ),
     (
         "MusterGpusFragmented",
-        "muster_gpu_fragmentation_ratio > 0.4 and on () sum(muster_gangs_pending) > 0",
+        "max(muster_gpu_fragmentation_ratio) > 0.4 and sum(muster_pending_gangs) > 0",
         "30m",
         "warning",
         "{{ $value | humanizePercentage }} of the free GPUs are on nodes that are partly used, and gangs wait.",
@@ -90,7 +90,7 @@ const ALERTS: &[Alert] = &[
     ),
     (
         "MusterQueueStarves",
-        "kai_queue_allocated_gpus < 0.5 * (kai_queue_deserved_gpus > 0) and on (queue_name) max by (queue_name) (muster_gang_longest_wait_seconds) > 1800",
+        "kai_queue_allocated_gpus < 0.5 * (kai_queue_deserved_gpus > 0) and on (queue_name) max by (queue_name) (muster_queue_oldest_pending_seconds) > 1800",
         "15m",
         "warning",
         "Queue {{ $labels.queue_name }} has less than half of what it deserves, and a gang in it has waited for half an hour.",
@@ -98,7 +98,7 @@ const ALERTS: &[Alert] = &[
     ),
     (
         "MusterBindsFail",
-        "sum(rate(muster_bind_failures_total[10m])) > 0.05 * sum(rate(muster_pods_bound_total[10m])) and sum(increase(muster_bind_failures_total[10m])) > 5",
+        "sum(rate(muster_binds_total{result=~\"failed|rolled-back\"}[10m])) > 0.05 * sum(rate(muster_binds_total[10m])) and sum(increase(muster_binds_total{result=~\"failed|rolled-back\"}[10m])) > 5",
         "10m",
         "warning",
         "More than one bind in twenty fails.",
@@ -128,15 +128,8 @@ fn rules(settings: &Settings) -> Value {
 type Panel = (&'static str, &'static str, &'static [(&'static str, &'static str)]);
 
 const PANELS: &[Panel] = &[
-    (
-        "Pods bound per second",
-        "ops",
-        &[
-            ("sum(rate(muster_pods_bound_total[1m]))", "bound"),
-            ("sum(rate(muster_bind_failures_total[1m]))", "failed"),
-        ],
-    ),
-    ("Gangs waiting", "short", &[("sum by (queue_name) (muster_gangs_pending)", "{{queue_name}}")]),
+    ("Pods bound per second", "ops", &[("sum by (result) (rate(muster_binds_total[1m]))", "{{result}}")]),
+    ("Gangs waiting", "short", &[("sum by (queue_name) (muster_queue_pending_gangs)", "{{queue_name}}")]),
     (
         "Time of a cycle",
         "s",
@@ -165,7 +158,7 @@ const PANELS: &[Panel] = &[
             ),
         ],
     ),
-    ("GPU use", "percentunit", &[("sum(muster_gpus_allocated) / sum(muster_gpus_allocatable)", "given out")]),
+    ("GPU use", "percentunit", &[("sum(muster_gpu_allocated) / sum(muster_gpu_capacity)", "given out")]),
     (
         "Fragmentation of free GPUs",
         "percentunit",
@@ -180,12 +173,12 @@ const PANELS: &[Panel] = &[
             ("kai_queue_deserved_gpus", "{{queue_name}} quota"),
         ],
     ),
-    ("Longest wait", "s", &[("max by (queue_name) (muster_gang_longest_wait_seconds)", "{{queue_name}}")]),
+    ("Longest wait", "s", &[("max by (queue_name) (muster_queue_oldest_pending_seconds)", "{{queue_name}}")]),
     (
         "Evictions",
         "ops",
         &[
-            ("sum by (action) (rate(kai_pod_group_evicted_pods_total[5m]))", "{{action}}"),
+            ("sum by (action) (rate(muster_evictions_total[5m]))", "{{action}}"),
             ("sum(rate(kai_total_preemption_attempts[5m]))", "preemption attempts"),
         ],
     ),
@@ -248,6 +241,15 @@ mod tests {
             ALERTS.iter().map(|a| a.1).chain(PANELS.iter().flat_map(|p| p.2.iter().map(|(expr, _)| *expr)));
         let read: BTreeSet<&str> = expressions.flat_map(metrics_of).collect();
         assert_eq!(read, METRICS.iter().copied().collect::<BTreeSet<&str>>());
+    }
+
+    /// Every metric that is read is one that a component has.
+    #[test]
+    fn the_metrics_are_there() {
+        let table = muster_runtime::metrics::table();
+        for name in METRICS {
+            assert!(table.contains(&format!("| `{name}` |")), "{name} is in no table of metrics");
+        }
     }
 
     #[test]

@@ -46,7 +46,7 @@ pub(crate) fn running(settings: &Settings) -> Vec<Value> {
     let sets: Vec<&Set> = schedulers.iter().chain(&settings.sets).collect();
     let mut out: Vec<Value> = sets.iter().map(|set| workload::account(settings, set)).collect();
     for component in Component::ALL {
-        if sets.iter().any(|set| set.components.contains(&component)) {
+        if sets.iter().any(|set| workload::roles_of(set).contains(&component)) {
             out.extend(workload::roles(settings, component));
         }
     }

@@ -88,11 +88,20 @@ fn role_name(component: Component) -> String {
     format!("muster-{component}")
 }
 
+/// The components whose roles a set needs: its own, and the binder's for a scheduler, which binds by itself.
+pub fn roles_of(set: &Set) -> Vec<Component> {
+    let mut out = set.components.clone();
+    if out.contains(&Component::Scheduler) && !out.contains(&Component::Binder) {
+        out.push(Component::Binder);
+    }
+    out
+}
+
 /// The bindings that give a set's account the roles of its components.
 pub fn bindings(settings: &Settings, set: &Set) -> Vec<Value> {
     let mut out = Vec::new();
-    for component in &set.components {
-        for (place, _) in access::access(*component) {
+    for component in roles_of(set) {
+        for (place, _) in access::access(component) {
             let cluster = place == Place::Cluster;
             let mut binding = json!({
                 "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -101,7 +110,7 @@ pub fn bindings(settings: &Settings, set: &Set) -> Vec<Value> {
                 "roleRef": {
                     "apiGroup": "rbac.authorization.k8s.io",
                     "kind": if cluster { "ClusterRole" } else { "Role" },
-                    "name": role_name(*component),
+                    "name": role_name(component),
                 },
                 "subjects": [{"kind": "ServiceAccount", "name": set.name, "namespace": settings.namespace}],
             });

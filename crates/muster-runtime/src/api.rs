@@ -12,6 +12,7 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use crate::metrics::Metrics;
 use crate::object::{Key, Object};
 
 /// Longer than any answer takes that is still on its way.
@@ -141,17 +142,23 @@ pub struct Page<T> {
 pub struct Api {
     client: kube::Client,
     manager: &'static str,
+    metrics: Option<Metrics>,
 }
 
 impl Api {
     /// `manager` is the name of the program: the server writes it into `managedFields`.
     pub fn new(client: kube::Client, manager: &'static str) -> Self {
-        Api { client, manager }
+        Api { client, manager, metrics: None }
+    }
+
+    /// The same client, whose requests are counted.
+    pub fn counted(self, metrics: Metrics) -> Self {
+        Api { metrics: Some(metrics), ..self }
     }
 
     /// The same client under the name of another program.
     pub fn named(&self, manager: &'static str) -> Self {
-        Api { client: self.client.clone(), manager }
+        Api { manager, ..self.clone() }
     }
 
     pub async fn create<T: Object>(&self, namespace: &str, body: &Value) -> Result<T, ApiError> {
@@ -352,13 +359,17 @@ impl Api {
             .header(header::USER_AGENT, self.user_agent())
             .body(bytes)
             .map_err(|source| ApiError::Address { what: path.to_owned(), source })?;
-        match tokio::time::timeout(REQUEST_LIMIT, self.client.request(request)).await {
+        let answer = match tokio::time::timeout(REQUEST_LIMIT, self.client.request(request)).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(source)) => {
                 Err(ApiError::Request { verb, what: path.to_owned(), source: Box::new(source) })
             }
             Err(_) => Err(ApiError::TimedOut { verb, what: path.to_owned() }),
+        };
+        if let Some(metrics) = &self.metrics {
+            metrics.process.answered(verb, answer.as_ref().map_or_else(|error| error.code(), |_| 200));
         }
+        answer
     }
 }
 

@@ -12,6 +12,8 @@ use tokio_util::sync::CancellationToken;
 use crate::api::Api;
 use crate::clock::Clock;
 use crate::events::Events;
+use crate::health::Health;
+use crate::metrics::Metrics;
 use crate::stores::Stores;
 
 /// Every store is listed again this often.
@@ -23,6 +25,9 @@ pub struct Context {
     pub clock: Clock,
     pub events: Events,
     pub stores: Stores,
+    pub metrics: Metrics,
+    /// Where services say whether they are ready and alive.
+    pub health: Health,
     pub cancel: CancellationToken,
 }
 
@@ -34,10 +39,23 @@ impl Context {
         clock: Clock,
         cancel: CancellationToken,
     ) -> (Self, impl Future<Output = ()> + Send + 'static) {
-        let api = Api::new(client, program);
+        Context::reporting(client, program, clock, cancel, Metrics::default(), Health::default())
+    }
+
+    /// A context that counts and reports where others do already.
+    pub fn reporting(
+        client: kube::Client,
+        program: &'static str,
+        clock: Clock,
+        cancel: CancellationToken,
+        metrics: Metrics,
+        health: Health,
+    ) -> (Self, impl Future<Output = ()> + Send + 'static) {
+        let api = Api::new(client, program).counted(metrics.clone());
         let (events, write_events) = Events::start(api.clone(), clock, cancel.clone());
         let stores = Stores::new(api.clone(), RESYNC, cancel.clone());
-        (Context { api, clock, events: events.named(program, program), stores, cancel }, write_events)
+        let events = events.named(program, program);
+        (Context { api, clock, events, stores, metrics, health, cancel }, write_events)
     }
 
     /// The same context under the name of a service: on its events and on what it writes.

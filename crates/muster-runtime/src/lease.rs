@@ -447,12 +447,19 @@ pub async fn other_holder(api: &Api, names: &[String], shard: &str) -> Result<Op
 
 /// The record of a lease that somebody else holds, dead or alive.
 async fn foreign(api: &Api, key: &Key) -> Result<Option<Record>, ApiError> {
+    let Some(found) = seen(api, key).await? else { return Ok(None) };
+    let ours = found.metadata.annotation(HELD_BY) == Some(&found.spec.holder_identity);
+    Ok(Some(found.spec).filter(|spec| !spec.holder_identity.is_empty() && !ours))
+}
+
+async fn exists(api: &Api, key: &Key) -> Result<bool, ApiError> {
+    Ok(seen(api, key).await?.is_some())
+}
+
+/// A lease, if there is one that we may look at.
+async fn seen(api: &Api, key: &Key) -> Result<Option<LeaseObject>, ApiError> {
     match read(api, key).await {
-        Ok(found) => {
-            let holder = &found.spec.holder_identity;
-            let ours = found.metadata.annotation(HELD_BY) == Some(holder);
-            Ok(Some(found.spec).filter(|spec| !spec.holder_identity.is_empty() && !ours))
-        }
+        Ok(found) => Ok(Some(found)),
         Err(error) if error.not_found() => Ok(None),
         Err(error) if error.code() == 403 => {
             tracing::warn!(lease = %key, "not allowed to see whether another scheduler holds this lease");
@@ -502,12 +509,17 @@ pub async fn claim(api: &Api, clock: Clock, claim: &Claim) -> Result<Claimed, Cl
         .map(|name| (Key::new(&claim.namespace, lease_name(name, &claim.shard)), name.as_str()))
         .collect();
     for name in names {
-        match other_holder(api, std::slice::from_ref(name), &claim.shard).await.map_err(unknown)? {
-            Some(other) if !claim.take_over => return Err(ClaimError::Answered(other)),
-            Some(other) => {
-                wanted.insert(other.lease, name);
+        if claim.take_over {
+            // Dead or alive: whoever held it once may come back while we are at it.
+            for key in known_leases(name, &claim.shard) {
+                if exists(api, &key).await.map_err(unknown)? {
+                    wanted.insert(key, name);
+                }
             }
-            None => {}
+        } else if let Some(other) =
+            other_holder(api, std::slice::from_ref(name), &claim.shard).await.map_err(unknown)?
+        {
+            return Err(ClaimError::Answered(other));
         }
     }
     let mut held = Vec::with_capacity(wanted.len());

@@ -10,6 +10,7 @@
 pub mod core;
 pub mod ingest;
 pub mod publish;
+pub mod record;
 pub mod service;
 mod slim;
 mod words;

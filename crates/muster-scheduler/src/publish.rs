@@ -414,7 +414,11 @@ impl Desk {
     async fn say_waits(&self, waiting: &Waiting) -> Result<(), ApiError> {
         let now = stamp(self.clock.now());
         let pool = self.pool.as_ref().map_or("", |(_, value)| value);
-        let message = words::waits(&waiting.refusal);
+        let message = if waiting.gang.lone {
+            words::pod_waits(&waiting.refusal)
+        } else {
+            words::waits(&waiting.refusal)
+        };
         if waiting.gang.lone {
             self.event(&waiting.gang, true, "FailedScheduling", message.clone());
         } else {

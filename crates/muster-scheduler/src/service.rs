@@ -8,7 +8,7 @@ use crate::ingest::{self, Input};
 use crate::publish::{BindMode, Limits, Publisher};
 use muster_binder::Binder;
 use muster_model::{Policy, Span, Time};
-use muster_runtime::{Clock, Context};
+use muster_runtime::{Clock, Context, Metrics};
 use muster_translate::Settings;
 use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -72,11 +72,14 @@ pub fn start(cx: &Context, options: Options) -> impl Future<Output = ()> + Send 
             sender,
         );
         let cancel = cx.cancel.clone();
-        cancel.run_until_cancelled(run(inputs, publisher, cx.clock, options)).await;
+        cancel.run_until_cancelled(run(inputs, publisher, &cx, options)).await;
     }
 }
 
-async fn run(mut inputs: UnboundedReceiver<Input>, publisher: Publisher, clock: Clock, options: Options) {
+async fn run(mut inputs: UnboundedReceiver<Input>, publisher: Publisher, cx: &Context, options: Options) {
+    let clock = cx.clock;
+    let listed = cx.health.check("scheduler has listed the cluster");
+    listed.failing("lists are still coming in");
     let expiry = Span(i64::try_from(options.expiry.as_millis()).unwrap_or(i64::MAX));
     let mut core = Core::new(options.settings, options.policy, expiry);
     let mut batch = Vec::new();
@@ -118,7 +121,9 @@ async fn run(mut inputs: UnboundedReceiver<Input>, publisher: Publisher, clock: 
         core = back;
         last_step = took;
         if let Some(mut output) = output {
+            listed.passing();
             tell(&output, took);
+            count(&cx.metrics, &output, took);
             wake = output.wake;
             publisher.publish(&mut output);
         }
@@ -137,6 +142,21 @@ async fn gather(inputs: &mut UnboundedReceiver<Input>, batch: &mut Vec<Input>, w
         if batch.len() == before || begun.elapsed() >= LONGEST_GULP {
             return;
         }
+    }
+}
+
+fn count(metrics: &Metrics, output: &Output, took: Duration) {
+    let (families, decisions) = (&metrics.scheduler, &output.decisions);
+    families.cycle_took(took);
+    families.pending_gangs.set(decisions.refusals.len() as f64);
+    let pods: u64 = decisions.refusals.iter().map(|refusal| u64::from(refusal.waiting)).sum();
+    families.pending_pods.set(pods as f64);
+    families.assumed_expired.add(output.counts.expired as f64);
+    for eviction in &output.evictions {
+        families.evictions.of([eviction.action.name()]).inc();
+    }
+    for gang in &output.placements {
+        families.gangs_scheduled.of([gang.action.name()]).inc();
     }
 }
 

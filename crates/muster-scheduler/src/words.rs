@@ -1,16 +1,60 @@
 //! What the cluster is told about decisions, as text and as KAI's condition.
 
 use crate::core::Eviction;
-use muster_model::{Action, Reason, Refusal};
+use muster_model::{Action, NodeReason, Reason, Refusal, Resource, Tally};
 use muster_scenario::words;
 use serde_json::{Value, json};
 
 /// Longer messages help nobody, and the API server refuses them at some point.
 const LONGEST: usize = 900;
 
+/// Why a lone pod waits: where no node will do, in the words of kube-scheduler, which people and programs know.
+pub fn pod_waits(refusal: &Refusal) -> String {
+    match refusal.reasons.first() {
+        Some(Reason::NoNode { tally, .. }) => {
+            let nodes: u64 = tally.iter().map(|t| u64::from(t.nodes)).sum();
+            let mut counts: Vec<String> =
+                tally.iter().map(|Tally { reason, nodes, .. }| format!("{nodes} {}", known_as(reason))).collect();
+            counts.sort();
+            let all = if counts.is_empty() { String::new() } else { format!(": {}", counts.join(", ")) };
+            cut(format!("0/{nodes} nodes are available{all}."))
+        }
+        _ => waits(refusal),
+    }
+}
+
+/// What kube-scheduler says about a node that will not do.
+fn known_as(reason: &NodeReason) -> String {
+    match reason {
+        NodeReason::NotUsable => "node(s) were unschedulable".into(),
+        NodeReason::OtherPool => "node(s) belong to another node pool".into(),
+        NodeReason::NodeAffinity => "node(s) didn't match Pod's node affinity/selector".into(),
+        NodeReason::Taint { key } => format!("node(s) had untolerated taint {{{key}}}"),
+        NodeReason::HostPort => "node(s) didn't have free ports for the requested pod ports".into(),
+        NodeReason::PodAffinity => "node(s) didn't match pod affinity rules".into(),
+        NodeReason::PodAntiAffinity => "node(s) didn't match pod anti-affinity rules".into(),
+        NodeReason::TopologySpread => "node(s) didn't match pod topology spread constraints".into(),
+        NodeReason::Volume => "node(s) had volume node affinity conflict".into(),
+        NodeReason::AttachLimit => "node(s) exceed max volume count".into(),
+        NodeReason::Device => "cannot allocate all claims".into(),
+        NodeReason::Numa => "cannot align the request with the node's NUMA zones".into(),
+        NodeReason::MigMode => "node(s) had another MIG mode".into(),
+        NodeReason::GpuMemoryUnknown => "node(s) didn't say how much memory their GPUs have".into(),
+        NodeReason::GpuShare => "node(s) had no GPU with such a share free".into(),
+        NodeReason::Short { resource, .. } | NodeReason::TooBig { resource, .. } => match resource {
+            Resource::Pods => "Too many pods".into(),
+            Resource::Gpu => "Insufficient nvidia.com/gpu".into(),
+            other => format!("Insufficient {other}"),
+        },
+    }
+}
+
 /// Why a gang waits, in one line.
 pub fn waits(refusal: &Refusal) -> String {
-    let mut text = words::lines(refusal).join("; ");
+    cut(words::lines(refusal).join("; "))
+}
+
+fn cut(mut text: String) -> String {
     if text.len() > LONGEST {
         let cut = (0..=LONGEST).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
         text.truncate(cut);

@@ -1,7 +1,7 @@
 //! Does a pod fit a node: what it asks for, what it tolerates, where it may go.
 //!
-//! In: slim pods and nodes. Out: amounts, and typed reasons why not. The kubelet's admission, the daemon set
-//! controller and the first-fit scheduler all ask here.
+//! In: slim pods and nodes. Out: amounts, and typed reasons why not. The kubelet's admission and the daemon set
+//! controller ask here.
 //! Must stay true: amounts are integers (CPU in thousandths, the rest in units, rounded up) and never overflow.
 
 use std::collections::BTreeMap;
@@ -92,16 +92,6 @@ fn asked(container: &Container) -> Amounts {
     own
 }
 
-/// The host ports that a pod takes, as protocol and port.
-pub fn host_ports(pod: &Pod) -> Vec<(String, i32)> {
-    let containers = pod.spec.containers.iter().chain(&pod.spec.init_containers);
-    containers
-        .flat_map(|c| &c.ports)
-        .filter(|p| p.host_port > 0)
-        .map(|p| (if p.protocol.is_empty() { "TCP".into() } else { p.protocol.clone() }, p.host_port))
-        .collect()
-}
-
 /// The resources that are short, in order of name, as (name, asked, free).
 pub fn short_of(asked: &Amounts, allocatable: &Amounts, used: &Amounts) -> Vec<(String, i64, i64)> {
     let mut short: Vec<(String, i64, i64)> = Vec::new();
@@ -152,19 +142,6 @@ pub fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
             "" | "Equal" => !toleration.key.is_empty() && toleration.value == taint.value,
             _ => false,
         }
-}
-
-/// The first taint that keeps a new pod away.
-pub fn repelled_by<'a>(tolerations: &[Toleration], taints: &'a [Taint]) -> Option<&'a Taint> {
-    taints
-        .iter()
-        .filter(|t| matches!(t.effect.as_str(), "NoSchedule" | "NoExecute"))
-        .find(|taint| !tolerations.iter().any(|t| tolerates(t, taint)))
-}
-
-/// The taint that cordoning puts on a node; pods that tolerate it may still come.
-pub fn unschedulable_taint() -> Taint {
-    Taint { key: "node.kubernetes.io/unschedulable".into(), effect: "NoSchedule".into(), ..Taint::default() }
 }
 
 #[cfg(test)]

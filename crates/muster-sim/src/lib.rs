@@ -1,4 +1,4 @@
-//! Simulated nodes and kubelets, the workload controllers, a first-fit scheduler, and faults: ordinary API clients of
+//! Simulated nodes and kubelets, the workload controllers, and faults: ordinary API clients of
 //! whatever API server the client points at.
 //!
 //! In: a `kube::Client`, [`Options`], a [`Clock`]. Out: a cluster in which workloads run, until cancelled.
@@ -10,7 +10,6 @@
 pub mod fleet;
 pub mod kubelet;
 pub mod lifecycle;
-pub mod scheduler;
 
 pub mod cronjob;
 pub mod daemonset;
@@ -104,7 +103,6 @@ pub enum Component {
     PodDisruptionBudget,
     Namespaces,
     Volumes,
-    Scheduler,
 }
 
 impl Component {
@@ -124,16 +122,8 @@ impl Component {
             PodDisruptionBudget,
             Namespaces,
             Volumes,
-            Scheduler,
         ]
         .into()
-    }
-
-    /// Everything but the first-fit scheduler, for a cluster that another scheduler serves.
-    pub fn without_scheduler() -> BTreeSet<Component> {
-        let mut all = Component::all();
-        all.remove(&Component::Scheduler);
-        all
     }
 }
 
@@ -186,7 +176,6 @@ pub async fn run(
         PodDisruptionBudget => pdb::run,
         Namespaces => namespaces::run,
         Volumes => volumes::run,
-        Scheduler => scheduler::run,
     }
 
     if wanted(Component::Nodes) {

@@ -4,6 +4,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -94,6 +95,13 @@ async fn is_ready(kubeconfig: &Path) -> Result<Cluster> {
 /// # Errors
 /// When `$MUSTER_BIN` is not there, or the build fails.
 pub fn muster_binary() -> Result<PathBuf> {
+    // Once per process: another build may have begun meanwhile, and every test would wait for it.
+    static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    let built = BUILT.get_or_init(|| build().map_err(|error| format!("{error:#}")));
+    built.clone().map_err(|why| anyhow::anyhow!(why))
+}
+
+fn build() -> Result<PathBuf> {
     if let Some(named) = std::env::var_os("MUSTER_BIN").filter(|value| !value.is_empty()) {
         let named = PathBuf::from(named);
         anyhow::ensure!(named.is_file(), "MUSTER_BIN={}: no such file", named.display());

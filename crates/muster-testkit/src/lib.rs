@@ -2,7 +2,7 @@
 //!
 //! In: nothing but a Go toolchain (for the real Kubernetes) or the `muster` binary (for the embedded cluster).
 //! Out: a [`Cluster`], which is a kubeconfig, a base URL and a token, and the same type for both, so that one test runs
-//! on either. [`RealCluster`] and [`EmbeddedCluster`] own the processes behind it.
+//! on either. [`RealCluster`] and [`EmbeddedCluster`] own the processes behind it; [`Services`] is `muster run` beside them.
 //!
 //! Invariants: only loopback addresses are opened; every process is started in its own group and ends with its owner,
 //! even when the owner is killed; a test waits for a state with [`eventually`], never for a time.
@@ -13,12 +13,14 @@ mod eventually;
 mod processes;
 mod programs;
 mod real;
+mod services;
 
 pub use cluster::{Cluster, Http, Request, Response, WatchEnd};
 pub use embedded::{EmbeddedCluster, EmbeddedOptions, muster_binary};
 pub use eventually::{Observed, eventually};
 pub use programs::{ETCD_VERSION, KUBERNETES_VERSION, KWOK_VERSION, Programs, cache_dir, find_kubectl};
 pub use real::{Component, RealCluster, RealOptions};
+pub use services::Services;
 
 /// What a test does about something that the machine does not have: with `CI=true` it fails, elsewhere it says
 /// `skipped: <why>` and passes, so the answer `None` means "return".

@@ -231,6 +231,8 @@ impl Component {
                 command
                     .args([kubeconfig, gates])
                     .args(["--leader-elect=false", "--secure-port=0", "--bind-address=127.0.0.1"])
+                    // Its own limit of 20 requests per second is what most tests would otherwise wait for.
+                    .args(["--kube-api-qps=500", "--kube-api-burst=1000"])
                     .arg(format!("--service-account-private-key-file={}", files.account_key.display()))
                     .arg(format!("--root-ca-file={}", files.ca_cert.display()))
                     .arg(format!("--cert-dir={}", files.dir.join("certs").display()));

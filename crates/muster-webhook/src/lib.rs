@@ -45,7 +45,7 @@ pub use request::{Asked, Operation};
 pub use review::{Hook, Reviewer};
 pub use settings::{OWN_NAMESPACES, SYSTEM_NAMESPACES, Settings};
 pub use verdict::{FieldError, Verdict};
-pub use world::{Given, Namespace, PriorityClass, RuntimeClass, Watched, World};
+pub use world::{Given, Namespace, RuntimeClass, Watched, World};
 
 /// How admission runs.
 #[derive(Clone)]

@@ -71,7 +71,8 @@ pub async fn serve(
             let close = close.clone();
             connections.spawn(async move {
                 let _place = place;
-                let Ok(Ok(stream)) = tokio::time::timeout(PATIENCE, tls.accept(stream)).await else { return };
+                let shake = tokio::time::timeout(PATIENCE, tls.accept(stream));
+                let Some(Ok(Ok(stream))) = close.run_until_cancelled(shake).await else { return };
                 converse(stream, reviewer, is_ready, close).await;
             });
         }

@@ -7,26 +7,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use muster_runtime::common::Queue;
+use muster_runtime::common::{PriorityClass, Queue};
 use muster_runtime::object::{Meta, Object};
 use muster_runtime::{Context, Key, Store};
 use serde::Deserialize;
 
 muster_runtime::kinds! {
     Namespace = "" "v1" "Namespace" "namespaces";
-    PriorityClass = "scheduling.k8s.io" "v1" "PriorityClass" "priorityclasses";
     RuntimeClass = "node.k8s.io" "v1" "RuntimeClass" "runtimeclasses";
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct Namespace {
-    pub metadata: Meta,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub struct PriorityClass {
     pub metadata: Meta,
 }
 
@@ -95,6 +88,8 @@ impl World for Given {
     }
 }
 
+const MOST_NAMES: usize = 500;
+
 /// The world as the stores of this process have it.
 pub struct Watched {
     queues: Arc<Seen<Queue>>,
@@ -158,7 +153,9 @@ impl World for Watched {
     }
 
     fn queue_names(&self) -> Vec<String> {
-        self.queues.store().map(Store::keys).unwrap_or_default().into_iter().map(|key| key.name).collect()
+        // A hint is not worth a walk over thousands of names for every pod of a big workload.
+        let store = self.queues.store().filter(|store| store.len() <= MOST_NAMES);
+        store.map(Store::keys).unwrap_or_default().into_iter().map(|key| key.name).collect()
     }
 
     fn namespace(&self, name: &str) -> Option<Arc<Namespace>> {

@@ -1,22 +1,31 @@
-//! `muster explain`: why a gang is where it is, or why it waits and what would help.
+//! `muster explain`: why a gang is where it is, or why it waits and what would help; and what a queue holds.
+//!
+//! In: manifests, a snapshot, or the live cluster, and a name. Out: text or JSON. Nothing is changed anywhere.
 
 use crate::Exit;
-use crate::simulate::{Format, Input, played, say_notes};
+use crate::live::{self, Format, Schedulers, Seen, Snapshot, Target};
+use crate::simulate::{Input, played, say_notes};
+use crate::up::runtime;
+use crate::view::{self, GangRow, QueueRow, RESOURCES};
 use anyhow::bail;
-use muster_model::Key;
-use muster_scenario::{Case, Moment, Phase, PodOutcome, words};
+use muster_model::{Bound, Key, PodState};
+use muster_scenario::{GangOutcome, Moment, Phase, PodOutcome, words};
+use muster_translate::Kind;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
-use std::io::Write;
+use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  muster explain -f cluster.yaml train                  the gang of this name\n  muster explain -f cluster.yaml pod/train-0            the gang of this pod\n  muster explain -f cluster.yaml pytorchjob/train -n ml -o json\n\nIt decides one cycle on the objects of the manifests and says what came of the gang. Nothing is changed anywhere."
+    after_help = "Examples:\n  muster explain job/train -n ml                        on the live cluster: the gang of this Job\n  muster explain pod/train-0                            the gang of this pod\n  muster explain queue/research                         what the queue holds, asks for and may have\n  muster explain -f snapshot.yaml train -o json         from a file: a snapshot, or manifests\n\nIt decides one cycle with the scheduler's own settings and says what came of the gang. Nothing is changed anywhere."
 )]
 pub struct Args {
     #[command(flatten)]
     input: Input,
-    /// A gang, or KIND/NAME of a pod group, a pod or an owner of pods
+    #[command(flatten)]
+    target: Target,
+    #[command(flatten)]
+    schedulers: Schedulers,
+    /// A gang, or KIND/NAME of a pod group, a pod, an owner of pods (job/train), or a queue
     #[arg(value_name = "KIND/NAME")]
     subject: String,
     /// Its namespace; all of them otherwise
@@ -28,37 +37,223 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> anyhow::Result<Exit> {
-    let Args { input, subject, namespace, output } = args;
-    let case = input.case(1)?;
-    let outcome = played(&case, true)?;
-    say_notes(&case, &outcome);
-    let Some(moment) = outcome.moments.first() else { bail!("nothing came of the cycle") };
-    let gangs = gangs_meant(&case, moment, &subject, namespace.as_deref());
-    let gang = match gangs.as_slice() {
-        [gang] => gang,
+    let Args { input, target, schedulers, subject, namespace, output } = args;
+    let snapshot = if input.is_given() {
+        input.snapshot()?
+    } else {
+        let live = async { live::snapshot(&target.link().await?, &schedulers).await };
+        Some(runtime()?.block_on(live)?)
+    };
+    let Some(snapshot) = snapshot else {
+        let case = input.case(1)?;
+        let outcome = played(&case, true)?;
+        say_notes(&case, &outcome);
+        let Some(moment) = outcome.moments.first() else { bail!("nothing came of the cycle") };
+        let gang = the_gang(&case.objects, moment, &subject, namespace.as_deref())?;
+        live::print(output, &as_json(moment, &gang), |_| as_text(moment, &gang))?;
+        return Ok(Exit::Done);
+    };
+    let mut seen = snapshot.decide();
+    if let Some(name) = queue_named(&subject) {
+        let gangs = view::gangs(&snapshot, &seen);
+        let queues = view::queues(&seen, &gangs);
+        let Some(queue) = queues.iter().find(|q| *q.name == *name) else {
+            let known: Vec<&str> = queues.iter().map(|q| &*q.name).collect();
+            bail!("there is no queue {name}\nhint: the queues are {}", known.join(", "));
+        };
+        let notes = notes(&seen, &BTreeSet::from([format!("Queue {name}")]));
+        let mut value = queue.json();
+        let own: Vec<&GangRow> = gangs.iter().filter(|g| *g.queue == *name).collect();
+        value["gangsHere"] = own.iter().map(|g| g.json()).collect();
+        value["notes"] = json!(notes);
+        live::print(output, &value, |_| queue_text(queue, &own, &notes))?;
+        return Ok(Exit::Done);
+    }
+    let objects: Vec<Value> = [Kind::Pod, Kind::PodGroup].iter().flat_map(|k| snapshot.of(*k).cloned()).collect();
+    let mut moment = moment(&snapshot, &seen);
+    if let Some(said) = outsider(&snapshot, &moment, &subject, namespace.as_deref()) {
+        live::print(output, &json!({"gang": null, "message": said}), |_| format!("{said}\n"))?;
+        return Ok(Exit::Done);
+    }
+    let gang = the_gang(&objects, &moment, &subject, namespace.as_deref())?;
+    if let Some(refusal) = seen.explain(&gang) {
+        moment.refusals.insert(gang.clone(), refusal);
+    }
+    let mut about: BTreeSet<String> = members(&moment, &gang).iter().map(|(name, _)| format!("Pod {name}")).collect();
+    about.insert(format!("PodGroup {gang}"));
+    let notes = notes(&seen, &about);
+    let mut value = as_json(&moment, &gang);
+    value["notes"] = json!(notes);
+    live::print(output, &value, |_| {
+        let notes: String = notes.iter().map(|note| format!("Note: {note}\n")).collect();
+        as_text(&moment, &gang) + &notes
+    })?;
+    Ok(Exit::Done)
+}
+
+/// The only gang that the name means.
+fn the_gang(objects: &[Value], moment: &Moment, subject: &str, namespace: Option<&str>) -> anyhow::Result<Key> {
+    let gangs = gangs_meant(objects, moment, subject, namespace);
+    match gangs.as_slice() {
+        [gang] => Ok(gang.clone()),
         [] => {
-            let known: Vec<String> = moment.gangs.keys().map(Key::to_string).collect();
+            let mut known: Vec<String> = moment.gangs.keys().map(Key::to_string).collect();
+            if known.is_empty() {
+                bail!("no gang, pod or owner is called {subject}\nhint: there are no gangs at all");
+            }
+            if known.len() > MOST_NAMED {
+                known.truncate(MOST_NAMED);
+                known.push("and more: see `muster get gangs -A`".into());
+            }
             bail!("no gang, pod or owner is called {subject}\nhint: the gangs are {}", known.join(", "));
         }
         several => {
             let names: Vec<String> = several.iter().map(Key::to_string).collect();
-            bail!("{subject} may mean {}\nhint: say which namespace with -n", names.join(" or "));
+            let spaces: BTreeSet<_> = several.iter().map(|key| &key.namespace).collect();
+            let how = if spaces.len() > 1 { "which namespace with -n" } else { "which one with podgroup/NAME" };
+            bail!("{subject} may mean {}\nhint: say {how}", names.join(" or "));
         }
-    };
-    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
-    match output {
-        Format::Json => {
-            serde_json::to_writer_pretty(&mut out, &as_json(moment, gang))?;
-            writeln!(out)?;
-        }
-        Format::Table => write!(out, "{}", as_text(moment, gang))?,
     }
-    out.flush()?;
-    Ok(Exit::Done)
+}
+
+/// Longer lists help nobody.
+const MOST_NAMED: usize = 20;
+
+fn queue_named(subject: &str) -> Option<&str> {
+    let (kind, name) = subject.split_once('/')?;
+    matches!(kind.to_lowercase().as_str(), "queue" | "queues" | "q").then_some(name)
+}
+
+/// What is wrong with objects, as far as it concerns some of them.
+fn notes(seen: &Seen, about: &BTreeSet<String>) -> Vec<String> {
+    seen.diagnostics.iter().filter(|d| about.contains(&d.object)).map(ToString::to_string).collect()
+}
+
+/// A pod that is in no gang: somebody else's, or not grouped yet.
+fn outsider(snapshot: &Snapshot, moment: &Moment, subject: &str, namespace: Option<&str>) -> Option<String> {
+    let (kind, name) = subject.split_once('/')?;
+    if !matches!(kind.to_lowercase().as_str(), "pod" | "pods" | "po") {
+        return None;
+    }
+    let mut pods = snapshot.of(Kind::Pod).filter(|pod| {
+        let key = view::key_of(pod);
+        *key.name == *name && namespace.is_none_or(|n| *key.namespace == *n)
+    });
+    let (pod, None) = (pods.next()?, pods.next()) else { return None };
+    let key = view::key_of(pod);
+    let known = moment.pods.get(&key.to_string());
+    if known.is_some_and(|pod| pod.gang.as_ref().is_some_and(|gang| moment.gangs.contains_key(gang))) {
+        return None;
+    }
+    let phase = pod["status"]["phase"].as_str().unwrap_or("Pending");
+    if matches!(phase, "Succeeded" | "Failed") {
+        return Some(format!("{key} is over: {phase}"));
+    }
+    let scheduler = pod["spec"]["schedulerName"].as_str().unwrap_or("default-scheduler");
+    if !snapshot.setup.scheduler_names.iter().any(|ours| ours == scheduler) {
+        let at = match pod["spec"]["nodeName"].as_str() {
+            Some(node) => format!("it is on {node}"),
+            None => "it has no node".into(),
+        };
+        return Some(format!(
+            "{key} is left to the scheduler {scheduler}; {at}\n  Muster answers to {}: set spec.schedulerName to one of them in whatever makes the pod",
+            snapshot.setup.scheduler_names.join(", ")
+        ));
+    }
+    if let Some(group) = pod["metadata"]["annotations"]["pod-group-name"].as_str() {
+        return Some(format!(
+            "{key} waits: the PodGroup {group} that its annotation pod-group-name names does not exist in {}, or is another node pool's\n  create the PodGroup, or take the annotation away",
+            key.namespace
+        ));
+    }
+    Some(format!(
+        "{key} waits: it is in no pod group yet, and pods of {scheduler} are placed as groups\n  the grouper makes one within a moment; if not, see `muster doctor`: does the component grouper run?"
+    ))
+}
+
+/// The live cluster in the form that a played case has.
+fn moment(snapshot: &Snapshot, seen: &Seen) -> Moment {
+    let mut moment = Moment { refusals: seen.refusals.clone(), ..Moment::default() };
+    let decisions = &seen.decisions;
+    let bound: BTreeMap<&Key, _> = decisions.binds.iter().map(|b| (&b.pod, &b.placement.node)).collect();
+    let promised: BTreeMap<&Key, _> = decisions.pipelined.iter().map(|p| (&p.pod, &p.placement.node)).collect();
+    let evicted: BTreeSet<&Key> = decisions.evictions.iter().map(|e| &e.pod).collect();
+    for pod in &seen.cluster.pods {
+        let (phase, node) = if let Some(node) = promised.get(&pod.key) {
+            (Phase::Pipelined, Some((*node).clone()))
+        } else if evicted.contains(&pod.key) {
+            (Phase::Evicted, pod.node.clone())
+        } else if let Some(node) = bound.get(&pod.key) {
+            (Phase::Bound, Some((*node).clone()))
+        } else {
+            let phase = match pod.state {
+                PodState::Gated | PodState::Pending => Phase::Pending,
+                PodState::Binding => Phase::Bound,
+                PodState::Bound | PodState::Running => Phase::Running,
+                PodState::Releasing | PodState::Stuck => Phase::Evicted,
+                PodState::Succeeded => Phase::Succeeded,
+                PodState::Failed => Phase::Failed,
+            };
+            (phase, pod.node.clone())
+        };
+        let outcome = PodOutcome {
+            phase,
+            node,
+            was_evicted: false,
+            already_terminating: false,
+            gang: pod.gang.clone(),
+            group: pod.group.clone(),
+            gpu_groups: pod.gpu_groups.clone(),
+            zones: pod.zones.clone(),
+            gpus_required: 0,
+            gpus_accepted: 0,
+            shape: pod.shape.clone(),
+            leaving: None,
+            stuck: pod.state == PodState::Stuck,
+        };
+        moment.pods.insert(pod.key.to_string(), outcome);
+    }
+    for row in view::gangs(snapshot, seen) {
+        moment.gangs.insert(row.key, GangOutcome { queue: row.queue, needed: row.needed });
+    }
+    moment
+}
+
+fn queue_text(queue: &QueueRow, gangs: &[&GangRow], notes: &[String]) -> String {
+    let mut text = match (&queue.broken, &queue.parent) {
+        (Some(why), _) => format!("queue {} takes no work: {why}\n", queue.name),
+        (None, Some(parent)) => format!("queue {}, below {parent}, priority {}\n", queue.name, queue.priority),
+        (None, None) => format!("queue {}, priority {}\n", queue.name, queue.priority),
+    };
+    for (r, resource) in RESOURCES.iter().enumerate().rev() {
+        let share = &queue.shares[r];
+        let bound = |bound: Bound| match bound {
+            Bound::At(n) => words::amount(resource, n.into()),
+            Bound::Unlimited => "unlimited".into(),
+        };
+        text.push_str(&format!(
+            "  {}: {} in use, {} with what waits; quota {}, fair share {}, limit {}\n",
+            resource,
+            words::amount(resource, queue.allocated[r]),
+            words::amount(resource, queue.requested[r]),
+            bound(share.quota),
+            words::amount(resource, queue.fair[r]),
+            bound(share.limit),
+        ));
+    }
+    text.push_str(&format!("  gangs: {}, of which {} wait\n", queue.gangs, queue.waiting));
+    for gang in gangs.iter().filter(|g| g.waits()).take(MOST_NAMED) {
+        let why = gang.reason.as_ref().map_or_else(|| format!("{:?}", gang.state), |(_, why)| why.clone());
+        text.push_str(&format!("    {}: {why}\n", gang.key));
+    }
+    for note in notes {
+        text.push_str(&format!("Note: {note}\n"));
+    }
+    text
 }
 
 /// The gangs that a name may mean.
-fn gangs_meant(case: &Case, moment: &Moment, subject: &str, namespace: Option<&str>) -> Vec<Key> {
+fn gangs_meant(objects: &[Value], moment: &Moment, subject: &str, namespace: Option<&str>) -> Vec<Key> {
     let (kind, name) = subject.split_once('/').unwrap_or(("", subject));
     let kind = kind.to_lowercase();
     let there = |key: &Key| namespace.is_none_or(|n| *key.namespace == *n);
@@ -68,7 +263,7 @@ fn gangs_meant(case: &Case, moment: &Moment, subject: &str, namespace: Option<&s
     }
     if found.is_empty() && matches!(kind.as_str(), "" | "pod" | "pods" | "po") {
         found.extend(
-            case.objects.iter().filter(|o| o["kind"] == "Pod" && o["metadata"]["name"] == name).filter_map(
+            objects.iter().filter(|o| o["kind"] == "Pod" && o["metadata"]["name"] == name).filter_map(
                 |pod| {
                     let namespace = pod["metadata"]["namespace"].as_str().unwrap_or("default");
                     let pod = moment.pods.get(&format!("{namespace}/{name}"))?;
@@ -83,7 +278,7 @@ fn gangs_meant(case: &Case, moment: &Moment, subject: &str, namespace: Option<&s
             let own = owner["kind"].as_str().unwrap_or_default().to_lowercase();
             owner["name"] == name && (kind.is_empty() || own == kind || own == singular)
         };
-        for object in &case.objects {
+        for object in objects {
             let owned = object["metadata"]["ownerReferences"].as_array().is_some_and(|o| o.iter().any(owns));
             let meta = &object["metadata"];
             let namespace = meta["namespace"].as_str().unwrap_or("default");
@@ -164,7 +359,8 @@ fn as_json(moment: &Moment, gang: &Key) -> Value {
 mod tests {
     use super::*;
     use muster_model::Time;
-    use muster_scenario::{DEFAULT_NOW, cases_of, manifests};
+    use crate::live::tests::{CLUSTER as LIVE, of_yaml};
+    use muster_scenario::{Case, DEFAULT_NOW, cases_of, manifests};
 
     /// A cluster in short hand, after one cycle.
     fn moment(cluster: &str) -> (Case, Moment) {
@@ -199,7 +395,7 @@ mod tests {
             pod["metadata"]["ownerReferences"] = json!([{"kind": "Job", "name": "big"}]);
         }
         let meant = |subject: &str, namespace: Option<&str>| -> Vec<String> {
-            gangs_meant(&case, &moment, subject, namespace).iter().map(Key::to_string).collect()
+            gangs_meant(&case.objects, &moment, subject, namespace).iter().map(Key::to_string).collect()
         };
         assert_eq!(meant("here", None), ["default/here"]);
         assert_eq!(meant("podgroup/here", None), ["default/here"]);
@@ -208,5 +404,54 @@ mod tests {
         assert_eq!(meant("next", None), ["default/next", "other/next"]);
         assert_eq!(meant("next", Some("other")), ["other/next"]);
         assert!(meant("job/here", None).is_empty());
+    }
+
+    #[test]
+    fn a_live_gang_says_why_it_waits() {
+        let snapshot = of_yaml(LIVE);
+        let mut seen = snapshot.decide();
+        let mut moment = super::moment(&snapshot, &seen);
+        let objects: Vec<Value> = snapshot.of(Kind::Pod).cloned().collect();
+        let gang = the_gang(&objects, &moment, "job/big", None).unwrap();
+        assert_eq!(gang, Key::new("ml", "wait"));
+        moment.refusals.extend(seen.explain(&gang).map(|refusal| (gang.clone(), refusal)));
+        let said = as_text(&moment, &gang);
+        assert!(said.starts_with("ml/wait in queue team waits: 0 pods placed, 2 waiting, 2 needed"), "{said}");
+        assert!(said.contains("limit of 4 GPUs: 2 in use, 4 asked for"), "{said}");
+        assert!(said.contains("What would help:"), "{said}");
+        let placed = as_text(&moment, &Key::new("ml", "run"));
+        assert_eq!(placed, "ml/run is placed\n  1 pod runs on a\n");
+    }
+
+    #[test]
+    fn a_queue_says_what_it_may_have() {
+        let snapshot = of_yaml(LIVE);
+        let seen = snapshot.decide();
+        let gangs = view::gangs(&snapshot, &seen);
+        let queues = view::queues(&seen, &gangs);
+        let team = queues.iter().find(|q| &*q.name == "team").unwrap();
+        let said = queue_text(team, &gangs.iter().filter(|g| &*g.queue == "team").collect::<Vec<_>>(), &[]);
+        assert!(said.starts_with("queue team, below top, priority"), "{said}");
+        assert!(said.contains("gpu: 2 GPUs in use, 6 GPUs with what waits; quota 3 GPUs, fair share 4 GPUs, limit 4 GPUs"), "{said}");
+        assert!(said.contains("    ml/wait: queue team would exceed its limit"), "{said}");
+    }
+
+    #[track_caller]
+    fn check_outsider(pod: &str, expected: &str) {
+        let snapshot = of_yaml(&format!("{LIVE}---\n{pod}"));
+        let seen = snapshot.decide();
+        let said = outsider(&snapshot, &super::moment(&snapshot, &seen), "pod/x", None).unwrap();
+        assert!(said.contains(expected), "{said}");
+    }
+
+    #[test]
+    fn a_pod_in_no_gang_says_whose_it_is() {
+        let pod = |meta: &str, spec: &str, phase: &str| {
+            format!("{{apiVersion: v1, kind: Pod, metadata: {{name: x, namespace: d{meta}}}, spec: {{{spec}}}, status: {{phase: {phase}}}}}\n")
+        };
+        check_outsider(&pod("", "nodeName: a", "Running"), "left to the scheduler default-scheduler; it is on a");
+        check_outsider(&pod("", "schedulerName: kai-scheduler", "Succeeded"), "d/x is over: Succeeded");
+        let named = ", annotations: {pod-group-name: gone}";
+        check_outsider(&pod(named, "schedulerName: kai-scheduler", "Pending"), "PodGroup gone that its annotation");
     }
 }

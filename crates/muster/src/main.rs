@@ -1,15 +1,22 @@
 //! The `muster` command. In: arguments. Out: data on stdout, talk on stderr, an exit code.
 //!
-//! Each command is a file: `up` (and `down`), `run`, `crds`, `test`, `simulate`, `explain`. This file only parses, dispatches and words failures.
+//! Each command is a file: `up` (and `down`), `demo`, `run`, `install`, `crds`; `get`, `top`, `explain`, `doctor`, `snapshot` on a live cluster
+//! (`live` reads it, `view` counts it); `test`, `simulate`, `replay` on files. This file only parses, dispatches and words failures.
 
+mod admission;
 mod crds;
 mod explain;
+mod get;
 mod instance;
+mod live;
+mod replay;
 mod run;
 mod services;
 mod simulate;
+mod snapshot;
 mod test;
 mod up;
+mod view;
 
 use clap::{Parser, Subcommand};
 use std::io::IsTerminal;
@@ -43,6 +50,12 @@ enum Command {
     Simulate(simulate::Args),
     /// Say why a gang waits and what would help, or where it is placed
     Explain(explain::Args),
+    /// List gangs, queues or nodes as Muster sees them
+    Get(get::Args),
+    /// Write what scheduling looks at into a file
+    Snapshot(snapshot::Args),
+    /// Run a recording of the scheduler again
+    Replay(replay::Args),
 }
 
 /// Exit codes that scripts can rely on. Clap itself ends with 2 when the arguments make no sense.
@@ -73,6 +86,9 @@ fn main() -> ExitCode {
         Command::Test(args) => test::run(args),
         Command::Simulate(args) => simulate::run(args),
         Command::Explain(args) => explain::run(args),
+        Command::Get(args) => get::run(args),
+        Command::Snapshot(args) => snapshot::run(args),
+        Command::Replay(args) => replay::run(args),
     };
     let exit = outcome.unwrap_or_else(|error| {
         // A reader that went away (`muster crds | head`) is no failure worth a word.

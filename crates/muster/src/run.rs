@@ -3,7 +3,7 @@
 //! In: a cluster, and which services. Out: they run until Ctrl-C or SIGTERM, and let go of their leases when they end.
 
 use crate::Exit;
-use crate::services::{self, Component, Wanted};
+use crate::services::{self, Admission, Component, Wanted};
 use crate::up::{interrupted, runtime};
 use anyhow::Context;
 use kube::api::{Api, DynamicObject, Patch, PatchParams};
@@ -167,7 +167,7 @@ fn wanted(args: &Args) -> anyhow::Result<Wanted> {
         },
         namespace: args.namespace.clone(),
         take_over: args.take_over,
-        admission: Some(admission),
+        admission: Some(Admission::Webhooks(admission)),
         reservation_namespace: args.reservation_namespace.clone(),
         reservation_service_account: args.reservation_service_account.clone(),
         reservation_image: args.reservation_image.clone(),

@@ -4,15 +4,18 @@
 //! cluster, `muster up` against the embedded one. Must stay true: a scheduler works only while it holds the leases of its names; one that
 //! lost them stops deciding at once and waits for its next turn.
 
+use crate::admission::InProcess;
 use anyhow::Context as _;
 use clap::ValueEnum;
 use kube::Client;
 use muster_runtime::lease::{self, Claim, ClaimError};
-use muster_runtime::{Clock, Context};
+use muster_runtime::health::{Pages, serve};
+use muster_runtime::{Clock, Context, Health, Metrics};
 use muster_scheduler::BindMode;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -53,6 +56,15 @@ impl Component {
     ];
 }
 
+/// How admission reaches the API server.
+#[derive(Clone)]
+pub enum Admission {
+    /// Over HTTPS, as any webhook.
+    Webhooks(muster_webhook::Options),
+    /// By calls, in the embedded server's process.
+    InProcess(Arc<InProcess>),
+}
+
 /// What to run, and how.
 #[derive(Clone)]
 pub struct Wanted {
@@ -73,7 +85,7 @@ pub struct Wanted {
     pub namespace: String,
     pub take_over: bool,
     pub identity: String,
-    pub admission: Option<muster_webhook::Options>,
+    pub admission: Option<Admission>,
     pub operator_image: String,
     pub reservation_namespace: String,
     pub reservation_service_account: Option<String>,
@@ -130,7 +142,17 @@ pub async fn run(client: Client, clock: Clock, wanted: Wanted, cancel: Cancellat
     let _ends_with_us = cancel.clone().drop_guard();
     let options = scheduler_options(&wanted)?;
     let mut tasks: JoinSet<anyhow::Result<()>> = JoinSet::new();
-    let (cx, write_events) = Context::new(client.clone(), "muster", clock, cancel.clone());
+    let (metrics, health) = (Metrics::default(), Health::default());
+    let (cx, write_events) =
+        Context::reporting(client.clone(), "muster", clock, cancel.clone(), metrics.clone(), health.clone());
+    for address in pages(&wanted) {
+        let (at, server) = serve(address, Pages::new(health.clone(), metrics.clone()), cancel.clone()).await?;
+        tracing::info!("metrics and probes at http://{at}");
+        tasks.spawn(async move {
+            server.await;
+            Ok(())
+        });
+    }
     let has = |component| wanted.components.contains(&component);
     let mut start = |service: futures::future::BoxFuture<'static, ()>| {
         tasks.spawn(async move {
@@ -173,9 +195,21 @@ pub async fn run(client: Client, clock: Clock, wanted: Wanted, cancel: Cancellat
         start(Box::pin(muster_controllers::scale::start(&cx, options)));
     }
     if has(Component::Admission)
-        && let Some(options) = wanted.admission.clone()
+        && let Some(admission) = wanted.admission.clone()
     {
-        start(Box::pin(muster_webhook::start(&cx, options)));
+        match admission {
+            Admission::Webhooks(options) => start(Box::pin(muster_webhook::start(&cx, options))),
+            Admission::InProcess(hook) => {
+                let (world, filled) = muster_webhook::Watched::new(&cx);
+                let settings = muster_webhook::Settings {
+                    scheduler_names: wanted.grouped.clone(),
+                    queue_label: wanted.queue_label.clone(),
+                    ..Default::default()
+                };
+                hook.begin(muster_webhook::Reviewer { settings: Arc::new(settings), world, grouper: None });
+                start(Box::pin(filled));
+            }
+        }
     }
     if has(Component::Operator) {
         let options = muster_install::operator::Options {
@@ -188,7 +222,7 @@ pub async fn run(client: Client, clock: Clock, wanted: Wanted, cancel: Cancellat
         start(watch);
     }
     if has(Component::Scheduler) {
-        tasks.spawn(schedule(client, clock, wanted, options, cancel.clone()));
+        tasks.spawn(schedule(cx.clone(), client, wanted, options));
     }
     while let Some(ended) = tasks.join_next().await {
         ended.context("a service broke down")??;
@@ -239,13 +273,14 @@ fn scheduler_options(wanted: &Wanted) -> anyhow::Result<muster_scheduler::Option
 
 /// Claims the scheduler's names, schedules while they are held, and waits for the next turn when they are lost.
 async fn schedule(
+    process: Context,
     client: Client,
-    clock: Clock,
     wanted: Wanted,
     options: muster_scheduler::Options,
-    cancel: CancellationToken,
 ) -> anyhow::Result<()> {
-    let api = muster_runtime::Api::new(client.clone(), "muster-scheduler");
+    let Context { clock, metrics, health, cancel, .. } = process.clone();
+    let api = process.named("muster-scheduler").api;
+    let leads = health.check("scheduler holds its leases");
     ensure_namespace(&api, &wanted.namespace).await?;
     let mut claim = Claim {
         namespace: wanted.namespace.clone(),
@@ -255,6 +290,8 @@ async fn schedule(
         take_over: wanted.take_over,
     };
     loop {
+        // Whoever waits for its turn is ready to take it.
+        leads.passing();
         let claimed = match cancel.run_until_cancelled(lease::claim(&api, clock, &claim)).await {
             None => return Ok(()),
             Some(Ok(claimed)) => claimed,
@@ -268,7 +305,14 @@ async fn schedule(
         // Whoever takes the names over later keeps them until it lets go.
         claim.take_over = false;
         let term = cancel.child_token();
-        let (cx, write_events) = Context::new(client.clone(), "muster", clock, term.clone());
+        let (cx, write_events) = Context::reporting(
+            client.clone(),
+            "muster",
+            clock,
+            term.clone(),
+            metrics.clone(),
+            health.clone(),
+        );
         let mut tasks = JoinSet::new();
         tasks.spawn(write_events);
         tasks.spawn(muster_scheduler::start(&cx, options.clone()));
@@ -289,6 +333,11 @@ async fn schedule(
         };
         tracing::error!("{why}; waiting for the next turn");
     }
+}
+
+/// Where metrics and probes are served; one server if both are at one address.
+fn pages(wanted: &Wanted) -> BTreeSet<SocketAddr> {
+    wanted.metrics_address.into_iter().chain(wanted.health_address).collect()
 }
 
 /// The namespace of the leases; it may take a moment until the server answers at all.

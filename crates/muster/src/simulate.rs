@@ -1,9 +1,11 @@
 //! `muster simulate`: what the engine would do with the objects of some manifests, cycle by cycle.
 //!
-//! In: manifests of nodes, queues, pod groups and pods. Out: binds, evictions and promises of each cycle, and why the rest waits. Nothing is
-//! changed anywhere.
+//! In: manifests of nodes, queues, pod groups and pods, a snapshot, or the live cluster. Out: binds, evictions and promises of each cycle,
+//! and why the rest waits. Nothing is changed anywhere.
 
 use crate::Exit;
+use crate::live::{self, Format, Schedulers, Snapshot, Target};
+use crate::up::runtime;
 use anyhow::{Context, bail};
 use clap::ValueEnum;
 use k8s_table::{Cell, Column, Render, Row, Table};
@@ -13,16 +15,23 @@ use muster_scenario::{
 };
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{Read, Write};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  muster simulate -f cluster.yaml -f new-job.yaml            would it start?\n  muster simulate -f cluster.yaml --cycles 3 --explain       what happens next, and why the rest waits\n  kubectl get nodes,pods,queues,podgroups -A -o json | muster simulate -f - -o json\n\nManifests: Nodes, Queues, PodGroups, Pods, and whatever else they refer to; several documents per file, lists and folders are\nfine. Between cycles bound pods start to run, and evicted pods come back to wait."
+    after_help = "Examples:\n  muster simulate -f cluster.yaml -f new-job.yaml            would it start?\n  muster simulate -f cluster.yaml --cycles 3 --explain       what happens next, and why the rest waits\n  muster simulate --live -f new-job.yaml                     would it start on this cluster, now?\n  muster snapshot --file now.yaml; muster simulate -f now.yaml -f new-job.yaml\n  kubectl get nodes,pods,queues,podgroups -A -o json | muster simulate -f - -o json\n\nManifests: Nodes, Queues, PodGroups, Pods, and whatever else they refer to; several documents per file, lists and folders are\nfine. Between cycles bound pods start to run, and evicted pods come back to wait."
 )]
 pub struct Args {
     #[command(flatten)]
     input: Input,
+    #[command(flatten)]
+    target: Target,
+    #[command(flatten)]
+    schedulers: Schedulers,
+    /// Also the objects of the live cluster; so it is without -f
+    #[arg(long)]
+    live: bool,
     /// How many cycles to run
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     cycles: u32,
@@ -38,7 +47,7 @@ pub struct Args {
 #[derive(clap::Args)]
 pub struct Input {
     /// Manifests: a file, a folder, or - for standard input; may be repeated
-    #[arg(short = 'f', long = "filename", required = true, value_name = "FILE")]
+    #[arg(short = 'f', long = "filename", value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Scheduler settings: a SchedulingShard, KAI's configuration file, or what a scenario has under `policy`; the SchedulingShard among the
     /// manifests otherwise
@@ -58,63 +67,146 @@ enum Dialect {
     Kai,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    Table,
-    Json,
-}
-
 pub fn run(args: Args) -> anyhow::Result<Exit> {
-    let Args { input, cycles, explain, output } = args;
-    let case = input.case(cycles)?;
+    let Args { input, target, schedulers, live, cycles, explain, output } = args;
+    let cluster = if live || !input.is_given() {
+        let read = async { live::snapshot(&target.link().await?, &schedulers).await };
+        runtime()?.block_on(read)?.documents()
+    } else {
+        Vec::new()
+    };
+    let case = input.case_with(cluster, cycles)?;
     let outcome = played(&case, explain)?;
     say_notes(&case, &outcome);
-    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
-    match output {
-        Format::Json => {
-            serde_json::to_writer_pretty(&mut out, &as_json(&outcome))?;
-            writeln!(out)?;
-        }
-        Format::Table => write!(out, "{}", as_text(&case, &outcome, explain))?,
-    }
-    out.flush()?;
+    live::print(output, &as_json(&outcome), |wide| as_text(&case, &outcome, explain || wide))?;
     Ok(Exit::Done)
 }
 
 impl Input {
-    /// The manifests and settings as a case that expects nothing.
-    pub fn case(&self, cycles: u32) -> anyhow::Result<Case> {
-        let now = match &self.now {
-            None => Time(now_millis()),
-            Some(text) => Time(
-                k8s_table::parse_time(text)
-                    .with_context(|| {
-                        format!("{text:?} is no time\nhint: write one such as 2026-01-01T12:00:00Z")
-                    })?
-                    .as_millisecond(),
-            ),
-        };
+    /// Files were named.
+    pub fn is_given(&self) -> bool {
+        !self.files.is_empty()
+    }
+
+    fn objects(&self) -> anyhow::Result<Vec<Value>> {
         let mut objects = Vec::new();
         for file in &self.files {
             objects.extend(read_objects(file)?);
+        }
+        Ok(objects)
+    }
+
+    /// The files as a snapshot, if one of them is, with the time and the settings that are given beside it.
+    pub fn snapshot(&self) -> anyhow::Result<Option<Snapshot>> {
+        // Standard input can be read once; what comes from there is manifests.
+        if self.files.iter().any(|file| file == Path::new("-")) {
+            return Ok(None);
+        }
+        let Some(mut snapshot) = Snapshot::of_documents(&self.objects()?)? else { return Ok(None) };
+        if let Some(now) = &self.now {
+            snapshot.taken = read_time(now)?;
+        }
+        if let Some(file) = &self.policy {
+            snapshot.setup.config = Some(read_policy(file)?);
+        }
+        Ok(Some(snapshot))
+    }
+
+    /// The manifests and settings as a case that expects nothing.
+    pub fn case(&self, cycles: u32) -> anyhow::Result<Case> {
+        self.case_with(Vec::new(), cycles)
+    }
+
+    /// The same with further objects in front.
+    fn case_with(&self, mut objects: Vec<Value>, cycles: u32) -> anyhow::Result<Case> {
+        objects.extend(self.objects()?);
+        let snapshot = Snapshot::of_documents(&objects)?;
+        let now = match (&self.now, &snapshot) {
+            (Some(text), _) => Time(read_time(text)?.as_millisecond()),
+            (None, Some(snapshot)) => snapshot.now(),
+            (None, None) => Time(jiff::Timestamp::now().as_millisecond()),
+        };
+        if let Some(snapshot) = &snapshot {
+            as_kai(&mut objects, snapshot);
         }
         let mut case = Case::of_objects("simulation", objects, now, cycles);
         case.dialect = match self.dialect {
             Dialect::Kai => "kai".into(),
         };
-        if let Some(file) = &self.policy {
-            let text = read_text(file)?;
-            let mut documents = muster_scenario::manifests(&text)
-                .map_err(|error| anyhow::anyhow!("{}: {error}", file.display()))?;
-            match (documents.pop(), documents.is_empty()) {
-                (Some(policy), true) if policy.is_object() => case.policy = policy,
-                _ => bail!("{}: write one mapping of settings", file.display()),
-            }
-        } else {
-            case.policy = shard_of(&case.objects)?;
-        }
+        case.policy = match (&self.policy, snapshot) {
+            (Some(file), _) => read_policy(file)?,
+            (None, Some(snapshot)) => snapshot_policy(&snapshot),
+            (None, None) => shard_of(&case.objects)?,
+        };
         check_kinds(&case.objects)?;
         Ok(case)
+    }
+}
+
+fn read_time(text: &str) -> anyhow::Result<jiff::Timestamp> {
+    k8s_table::parse_time(text)
+        .with_context(|| format!("{text:?} is no time\nhint: write one such as 2026-01-01T12:00:00Z"))
+}
+
+fn read_policy(file: &Path) -> anyhow::Result<Value> {
+    let text = read_text(file)?;
+    let mut documents =
+        muster_scenario::manifests(&text).map_err(|error| anyhow::anyhow!("{}: {error}", file.display()))?;
+    match (documents.pop(), documents.is_empty()) {
+        (Some(policy), true) if policy.is_object() => Ok(policy),
+        _ => bail!("{}: write one mapping of settings", file.display()),
+    }
+}
+
+/// Scenarios are about KAI's scheduler name, label and queues; a cluster whose scheduler goes by others is told in those words.
+fn as_kai(objects: &mut Vec<Value>, snapshot: &Snapshot) {
+    let setup = &snapshot.setup;
+    let kai = muster_translate::Settings::default();
+    let mut has_default_queue = false;
+    for object in objects.iter_mut() {
+        match object["kind"].as_str() {
+            Some("Pod") => {
+                let scheduler = object["spec"]["schedulerName"].as_str().unwrap_or("default-scheduler");
+                if setup.scheduler_names.iter().any(|ours| ours == scheduler) {
+                    object["spec"]["schedulerName"] = json!("kai-scheduler");
+                }
+                let queue = object["metadata"]["labels"].get(&setup.queue_label).cloned();
+                if let Some(queue) = queue.filter(|_| *setup.queue_label != *kai.queue_label) {
+                    object["metadata"]["labels"][&*kai.queue_label] = queue;
+                }
+            }
+            Some("Queue") => {
+                has_default_queue |= object["metadata"]["name"] == setup.default_queue.as_str();
+            }
+            _ => {}
+        }
+    }
+    if !has_default_queue {
+        let any = json!({"quota": -1, "limit": -1, "overQuotaWeight": 1});
+        objects.push(json!({
+            "apiVersion": "scheduling.run.ai/v2", "kind": "Queue", "metadata": {"name": setup.default_queue},
+            "spec": {"resources": {"cpu": any, "memory": any, "gpu": any}},
+        }));
+    }
+}
+
+/// The settings of a snapshot in the form of a scenario's.
+fn snapshot_policy(snapshot: &Snapshot) -> Value {
+    let setup = &snapshot.setup;
+    match &setup.config {
+        Some(config) => {
+            let mut config = config.clone();
+            let shard = config.get("kind").is_some_and(|kind| kind == "SchedulingShard");
+            if let Some(pool) = &setup.pool {
+                let at = if shard { &mut config["spec"] } else { &mut config };
+                at["partitionLabelValue"] = json!(pool);
+            }
+            config
+        }
+        None => match &setup.pool {
+            Some(pool) => json!({"nodePoolLabelKey": setup.node_pool_label, "partitionLabelValue": pool}),
+            None => Value::Null,
+        },
     }
 }
 
@@ -134,12 +226,7 @@ fn shard_of(objects: &[Value]) -> anyhow::Result<Value> {
     }
 }
 
-fn now_millis() -> i64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
-}
-
-fn read_objects(path: &Path) -> anyhow::Result<Vec<Value>> {
+pub fn read_objects(path: &Path) -> anyhow::Result<Vec<Value>> {
     if path == Path::new("-") {
         let mut text = String::new();
         std::io::stdin().read_to_string(&mut text).context("cannot read standard input")?;
@@ -172,7 +259,7 @@ fn check_kinds(objects: &[Value]) -> anyhow::Result<()> {
         .collect();
     if !missing.is_empty() {
         bail!(
-            "{}\nhint: kubectl get nodes,pods,queues.scheduling.run.ai,podgroups.scheduling.run.ai -A -o yaml > now.yaml",
+            "{}\nhint: `muster snapshot --file now.yaml` writes all that is needed of a live cluster",
             missing.join("\n")
         );
     }
@@ -327,5 +414,18 @@ mod tests {
         assert_eq!(shard_of(&[]).unwrap(), Value::Null);
         assert_eq!(shard_of(&[shard("a")]).unwrap(), shard("a"));
         assert!(shard_of(&[shard("a"), shard("b")]).unwrap_err().to_string().contains("a, b"));
+    }
+
+    #[test]
+    fn a_snapshot_is_simulated_with_its_own_settings() {
+        let text = crate::live::tests::CLUSTER.replace("schedulerName: kai-scheduler", "schedulerName: mine");
+        let mut snapshot = crate::live::tests::of_yaml(&text);
+        snapshot.setup.scheduler_names = vec!["mine".into()];
+        let input = Input { files: Vec::new(), policy: None, dialect: Dialect::Kai, now: None };
+        let case = input.case_with(snapshot.documents(), 1).unwrap();
+        assert_eq!(case.now, snapshot.now());
+        let said = as_text(&case, &played(&case, false).unwrap(), false);
+        assert!(said.contains("ml/wait in queue team waits: 0 pods placed, 2 waiting"), "{said}");
+        assert!(case.objects.iter().any(|o| o["kind"] == "Queue" && o["metadata"]["name"] == "default-queue"));
     }
 }

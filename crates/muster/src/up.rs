@@ -4,14 +4,16 @@
 //! what to type next. It ends on Ctrl-C, SIGTERM or `muster down`, and leaves no process behind.
 
 use crate::Exit;
+use crate::admission::InProcess;
 use crate::instance::{DEFAULT_PORT, Instance, default_kubeconfig};
-use crate::services::{self, Component};
+use crate::services::{self, Admission, Component};
 use anyhow::{Context, bail};
 use clap::ValueEnum;
 use muster_apiserver::http::{ListenError, listen};
 use muster_apiserver::{ApiServer, KubeVersion, Options};
 use muster_sim::{Fleet, Shape};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -111,6 +113,8 @@ async fn run(args: Args) -> anyhow::Result<Exit> {
     };
     let mut options = Options { kube_version, ..Options::default() };
     options.converters.insert("kueue.x-k8s.io".into(), muster_api::kueue::convert::to_api_version);
+    let admission = Arc::new(InProcess::default());
+    options.hooks.push(admission.clone());
     let server = ApiServer::new(options);
     server.install_crds(crds).map_err(|e| anyhow::anyhow!("a generated CRD was refused: {e}"))?;
     let cancel = CancellationToken::new();
@@ -139,7 +143,6 @@ async fn run(args: Args) -> anyhow::Result<Exit> {
             fleet,
             default_shape: Shape::with_gpus(args.gpus),
             root_certificate: endpoint.ca_pem.clone(),
-            components: muster_sim::Component::without_scheduler(),
             kubelet_version: match kube_version {
                 KubeVersion::V1_35 => "v1.35.0".into(),
                 KubeVersion::V1_36 => "v1.36.3".into(),
@@ -150,7 +153,7 @@ async fn run(args: Args) -> anyhow::Result<Exit> {
         cancel.clone(),
     );
     let simulation = tokio::spawn(simulation);
-    let services = start_services(&client, &args, &cancel);
+    let services = start_services(&client, &args, admission, &cancel);
     let ready = async {
         wait_for_nodes(&client, n_nodes, talk).await?;
         if !args.no_services && !args.no_crds {
@@ -206,6 +209,7 @@ async fn run(args: Args) -> anyhow::Result<Exit> {
 fn start_services(
     client: &kube::Client,
     args: &Args,
+    admission: Arc<InProcess>,
     cancel: &CancellationToken,
 ) -> tokio::task::JoinHandle<anyhow::Result<()>> {
     let (client, cancel) = (client.clone(), cancel.clone());
@@ -217,7 +221,7 @@ fn start_services(
     }
     let mut wanted = services::Wanted::default();
     wanted.scheduler_names.push("default-scheduler".into());
-    wanted.admission = Some(muster_webhook::Options::local(0, false));
+    wanted.admission = Some(Admission::InProcess(admission));
     if args.no_crds {
         wanted.components = [Component::Scheduler].into();
     }

@@ -21,19 +21,27 @@ pub async fn install(cluster: &'static Cluster) -> Result<()> {
     let once = if cluster.name == "real" { &REAL } else { &EMBEDDED };
     let done = once
         .get_or_init(async || {
-            let applied = tokio::task::spawn_blocking(move || apply(cluster)).await;
-            applied.map_err(anyhow::Error::from).flatten().map_err(|error| format!("{error:#}"))
+            apply(cluster, &[]).await.map_err(|error| format!("{error:#}"))
         })
         .await;
     done.clone().map_err(|why| anyhow::anyhow!("CRDs on {}: {why}", cluster.name))
 }
 
-fn apply(cluster: &Cluster) -> Result<()> {
+/// The same for what `muster crds` prints with these arguments, every time it is called.
+///
+/// # Errors
+/// When there is no binary, or a CRD is refused.
+pub async fn apply(cluster: &Cluster, args: &[&str]) -> Result<()> {
+    let (cluster, args) = (cluster.clone(), args.iter().map(|arg| (*arg).to_owned()).collect());
+    tokio::task::spawn_blocking(move || apply_here(&cluster, args)).await?
+}
+
+fn apply_here(cluster: &Cluster, args: Vec<String>) -> Result<()> {
     let shell = Shell::new(cluster, "crds")?;
     let said = match std::env::var_os("MUSTER_E2E_CRDS").map(PathBuf::from) {
         Some(other) => shell.run(&format!("kubectl apply --server-side -R -f '{}'", other.display()), "")?,
         None => {
-            let printed = Command::new(muster_binary()?).arg("crds").output().context("muster crds")?;
+            let printed = Command::new(muster_binary()?).arg("crds").args(args).output().context("muster crds")?;
             anyhow::ensure!(
                 printed.status.success(),
                 "muster crds: {}",

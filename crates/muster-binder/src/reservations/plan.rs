@@ -30,6 +30,9 @@ pub enum Action {
     Evict { namespace: String, name: String },
 }
 
+/// Why a reservation goes whose GPU is still wanted.
+pub const NODE_GONE: &str = "its node is gone";
+
 /// `node_lives`: whether a node of this name is there.
 pub fn plan(seen: &Observed, node_lives: impl Fn(&str) -> bool) -> Vec<Action> {
     let mut actions = Vec::new();
@@ -43,7 +46,7 @@ pub fn plan(seen: &Observed, node_lives: impl Fn(&str) -> bool) -> Vec<Action> {
             continue;
         }
         let why = if !node_lives(&pod.spec.node_name) {
-            "its node is gone"
+            NODE_GONE
         } else if pod.is_over() {
             "it has stopped and holds nothing"
         } else if !wanted {

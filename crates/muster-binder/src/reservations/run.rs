@@ -7,12 +7,14 @@ use muster_runtime::api::Delete;
 use muster_runtime::common::{BindRequest, Node, Pod};
 use muster_runtime::queue::{Next, Queue, work};
 use muster_runtime::store::Store;
-use muster_runtime::{ApiError, Context, Key, Object};
+use muster_runtime::{Api, ApiError, Context, Key, Object};
 
-use super::plan::{Action, Observed, groups_of, groups_of_pod, is_open, plan, uses};
+use super::plan::{Action, NODE_GONE, Observed, groups_of, groups_of_pod, is_open, plan, uses};
 use crate::binder::Binder;
 use crate::error::BindError;
+use crate::options::Options;
 use crate::steps::mark::{GPU_GROUP, GPU_GROUP_OF};
+use crate::steps::reserve::{DEVICE, PREFIX};
 
 /// Who has to do with a shared GPU.
 #[derive(Default)]
@@ -56,7 +58,7 @@ struct Keeper {
     index: Arc<Index>,
 }
 
-/// Runs until cancelled. `binder` is the one that binds in this process: it takes turns with the keeper.
+/// Runs until cancelled. `binder` is the one that binds in this process: it learns which nodes have shared GPUs.
 pub fn start(cx: &Context, binder: &Binder) -> impl Future<Output = ()> + Send + use<> {
     let cx = cx.named("muster-binder");
     let pods = cx.stores.of::<Pod>();
@@ -134,7 +136,7 @@ pub fn start(cx: &Context, binder: &Binder) -> impl Future<Output = ()> + Send +
         if cx.synced([synced]).await.is_none() {
             return;
         }
-        work("reservations", queue, 4, cx.cancel.clone(), |group| keeper.look(group)).await;
+        work("reservations", queue, 16, cx.cancel.clone(), |group| keeper.look(group)).await;
     }
 }
 
@@ -159,16 +161,18 @@ impl Keeper {
         if actions.is_empty() {
             return Ok(Next::Idle);
         }
+        // A bind of this process that is at it wants to see for itself why a reservation stopped.
         let _turn = self.binder.locks().turn(&group).await;
         let namespace = &self.binder.options().reservation.namespace;
         for action in actions {
             match action {
                 Action::GiveUp { name, why } => {
                     let key = Key::new(namespace.clone(), name);
+                    let (api, options) = (&self.cx.api, self.binder.options());
                     let given_up = if why == NODE_GONE {
-                        node_is_gone(&self.binder, &key).await?
+                        give_up_on_lost_node(api, &key).await?
                     } else {
-                        give_up(&self.binder, &key, &group).await?
+                        give_up(api, options, &key, &group).await?
                     };
                     if given_up {
                         tracing::info!(reservation = %key, group, why, "a shared GPU is given up");
@@ -184,10 +188,22 @@ impl Keeper {
         Ok(Next::Idle)
     }
 
+    /// Whether the API knows a pod that holds the GPU. In whatever namespace: when this keeper is told the wrong one, the
+    /// reservations of the right one still count.
+    async fn is_held(&self, group: &str) -> Result<bool, ApiError> {
+        let ours = &self.binder.options().reservation.namespace;
+        let holds = |pod: &Pod| {
+            pod.metadata.namespace == *ours
+                || pod.metadata.annotation(DEVICE).is_some()
+                || pod.metadata.name.starts_with(PREFIX)
+        };
+        let pods = labelled(&self.cx.api, &format!("{GPU_GROUP}%3D{group}")).await?;
+        Ok(pods.iter().any(|pod| holds(pod) && (!pod.is_over() || pod.metadata.deleting())))
+    }
+
     /// Deletes a pod that runs on a GPU which nobody holds, if the API agrees.
     async fn evict(&self, pod: &Pod, group: &str) -> Result<(), ApiError> {
-        let held = reservations_of(&self.binder, group).await?;
-        if held.iter().any(|r| !r.is_over() || r.metadata.deleting()) {
+        if self.is_held(group).await? {
             return Ok(());
         }
         self.cx.events.warning(
@@ -208,26 +224,21 @@ impl Keeper {
     }
 }
 
-const NODE_GONE: &str = "its node is gone";
-
-/// Tidies up a node before whole GPUs of it are given out: reservations that nobody uses go.
-pub(crate) async fn settle(binder: &Binder, node: &str) -> Result<(), BindError> {
-    let namespace = &binder.options().reservation.namespace;
-    let path = Pod::RESOURCE.path(namespace, "", "");
-    let page = binder.api().list_raw(&format!("{path}?fieldSelector=spec.nodeName%3D{node}"), None).await?;
+/// Tidies up a node: reservations that nobody uses go.
+pub(crate) async fn settle(api: &Api, options: &Options, node: &str) -> Result<(), BindError> {
+    let path = Pod::RESOURCE.path(&options.reservation.namespace, "", "");
+    let page = api.list_raw(&format!("{path}?fieldSelector=spec.nodeName%3D{node}"), None).await?;
     let held: Vec<Pod> = page.items.iter().filter_map(|item| serde_json::from_str(item.get()).ok()).collect();
     for pod in held.iter().filter(|pod| !pod.metadata.deleting()) {
         for group in groups_of_pod(pod) {
-            let _turn = binder.locks().turn(group).await;
-            give_up(binder, &pod.key(), group).await?;
+            give_up(api, options, &pod.key(), group).await?;
         }
     }
     Ok(())
 }
 
 /// Deletes a reservation that nobody uses, in the version in which nobody did. Out: whether it was deleted.
-async fn give_up(binder: &Binder, key: &Key, group: &str) -> Result<bool, ApiError> {
-    let api = binder.api();
+async fn give_up(api: &Api, options: &Options, key: &Key, group: &str) -> Result<bool, ApiError> {
     // The order matters: who joins after this has written to it, and the delete fails.
     let reservation: Pod = match api.get(key).await {
         Ok(pod) => pod,
@@ -237,30 +248,30 @@ async fn give_up(binder: &Binder, key: &Key, group: &str) -> Result<bool, ApiErr
     if reservation.metadata.deleting() {
         return Ok(false);
     }
-    if !reservation.is_over() && is_used(binder, group).await? {
+    if !reservation.is_over() && is_used(api, options, group).await? {
         return Ok(false);
     }
-    delete_version(binder, &reservation).await
+    delete_version(api, &reservation).await
 }
 
-/// Deletes the reservation of a node that the API does not have either.
-async fn node_is_gone(binder: &Binder, key: &Key) -> Result<bool, ApiError> {
-    let reservation: Pod = match binder.api().get(key).await {
+/// Deletes a reservation whose node the API does not have either.
+async fn give_up_on_lost_node(api: &Api, key: &Key) -> Result<bool, ApiError> {
+    let reservation: Pod = match api.get(key).await {
         Ok(pod) => pod,
         Err(error) if error.not_found() => return Ok(false),
         Err(error) => return Err(error),
     };
-    match binder.api().get::<Node>(&Key::new("", reservation.spec.node_name.clone())).await {
+    match api.get::<Node>(&Key::new("", reservation.spec.node_name.clone())).await {
         Ok(_) => Ok(false),
-        Err(error) if error.not_found() => delete_version(binder, &reservation).await,
+        Err(error) if error.not_found() => delete_version(api, &reservation).await,
         Err(error) => Err(error),
     }
 }
 
-async fn delete_version(binder: &Binder, pod: &Pod) -> Result<bool, ApiError> {
+async fn delete_version(api: &Api, pod: &Pod) -> Result<bool, ApiError> {
     let meta = &pod.metadata;
     let path = Pod::RESOURCE.path(&meta.namespace, &meta.name, "");
-    match binder.api().delete_version(&path, &meta.uid, &meta.resource_version).await {
+    match api.delete_version(&path, &meta.uid, &meta.resource_version).await {
         Ok(done) => Ok(done),
         // Somebody wrote to it: it is looked at again when that is seen.
         Err(error) if error.conflict() => Ok(false),
@@ -269,46 +280,44 @@ async fn delete_version(binder: &Binder, pod: &Pod) -> Result<bool, ApiError> {
 }
 
 /// Whether the API knows a pod that uses the GPU.
-async fn is_used(binder: &Binder, group: &str) -> Result<bool, ApiError> {
-    let api = binder.api();
-    for selector in
-        [format!("{GPU_GROUP}%3D{group}"), format!("{GPU_GROUP_OF}{group}%3D{group}").replace('/', "%2F")]
-    {
-        let mut next: Option<String> = None;
-        loop {
-            let page =
-                api.list_raw(&format!("/api/v1/pods?labelSelector={selector}"), next.as_deref()).await?;
-            for item in &page.items {
-                let Ok(pod) = serde_json::from_str::<Pod>(item.get()) else { continue };
-                if pod.metadata.namespace == binder.options().reservation.namespace {
-                    continue;
-                }
-                if uses(&pod, &[]) {
-                    return Ok(true);
-                }
-                // Its label may be left over, or someone may be binding it: its request tells.
-                if !pod.is_over() && !pod.is_bound() {
-                    match api.get::<BindRequest>(&pod.key()).await {
-                        Ok(request) if is_open(&request) && groups_of(&request).any(|g| g == group) => {
-                            return Ok(true);
-                        }
-                        Ok(_) => {}
-                        Err(error) if error.not_found() => {}
-                        Err(error) => return Err(error),
-                    }
-                }
+async fn is_used(api: &Api, options: &Options, group: &str) -> Result<bool, ApiError> {
+    let one = format!("{GPU_GROUP}%3D{group}");
+    let of_several = format!("{GPU_GROUP_OF}{group}%3D{group}").replace('/', "%2F");
+    for selector in [one, of_several] {
+        for pod in labelled(api, &selector).await? {
+            if pod.metadata.namespace == options.reservation.namespace {
+                continue;
             }
-            next = page.next;
-            if next.is_none() {
-                break;
+            if uses(&pod, &[]) {
+                return Ok(true);
+            }
+            // Its label may be left over, or someone may be binding it: its request tells.
+            if !pod.is_over() && !pod.is_bound() {
+                match api.get::<BindRequest>(&pod.key()).await {
+                    Ok(request) if is_open(&request) && groups_of(&request).any(|g| g == group) => {
+                        return Ok(true);
+                    }
+                    Ok(_) => {}
+                    Err(error) if error.not_found() => {}
+                    Err(error) => return Err(error),
+                }
             }
         }
     }
     Ok(false)
 }
 
-async fn reservations_of(binder: &Binder, group: &str) -> Result<Vec<Pod>, ApiError> {
-    let path = Pod::RESOURCE.path(&binder.options().reservation.namespace, "", "");
-    let page = binder.api().list_raw(&format!("{path}?labelSelector={GPU_GROUP}%3D{group}"), None).await?;
-    Ok(page.items.iter().filter_map(|item| serde_json::from_str(item.get()).ok()).collect())
+/// All pods of all namespaces with a label.
+async fn labelled(api: &Api, selector: &str) -> Result<Vec<Pod>, ApiError> {
+    let url = format!("{}?labelSelector={selector}", Pod::RESOURCE.path("", "", ""));
+    let mut pods = Vec::new();
+    let mut next: Option<String> = None;
+    loop {
+        let page = api.list_raw(&url, next.as_deref()).await?;
+        pods.extend(page.items.iter().filter_map(|item| serde_json::from_str::<Pod>(item.get()).ok()));
+        next = page.next;
+        if next.is_none() {
+            return Ok(pods);
+        }
+    }
 }

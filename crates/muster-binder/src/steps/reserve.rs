@@ -16,6 +16,7 @@ use super::Work;
 use super::mark::GPU_GROUP;
 use crate::error::BindError;
 use crate::options::Reservation;
+use crate::reservations;
 
 /// The annotation by which a reservation says which GPU it holds.
 pub const DEVICE: &str = "run.ai/reserve_for_gpu_index";
@@ -24,13 +25,15 @@ const JOINED: &str = "muster.dev/joined-by";
 /// How Karpenter is told to leave a pod alone.
 const DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
 const GPU: &str = "nvidia.com/gpu";
+/// How the names of reservations begin, here and with KAI.
+pub const PREFIX: &str = "gpu-reservation";
 
 /// The reservation's name: the same for the same node and group, and a valid host name.
 pub fn name(node: &str, group: &str) -> String {
     let digest = ring::digest::digest(&ring::digest::SHA256, format!("{node}/{group}").as_bytes());
     let hash: String = digest.as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
     let stem: String = node.chars().take(30).map(|c| if c == '.' { '-' } else { c }).collect();
-    format!("gpu-reservation-{}-{hash}", stem.trim_matches('-'))
+    format!("{PREFIX}-{}-{hash}", stem.trim_matches('-'))
 }
 
 /// The body of a reservation. `tolerations` are those of the pod for whose sake it is made.
@@ -173,6 +176,7 @@ pub(crate) async fn perform(work: &Work<'_>, group: &str) -> Result<String, Bind
     let _turn = work.locks.turn(group).await;
     let start = Instant::now();
     let mut created = false;
+    let mut settled = false;
     loop {
         let held = find(work, group).await?;
         let why = match next(node, &held) {
@@ -189,14 +193,30 @@ pub(crate) async fn perform(work: &Work<'_>, group: &str) -> Result<String, Bind
             }
             Next::Remove { name, uid, why } => {
                 remove(work, &name, &uid).await?;
-                if created {
+                if created && settled {
                     return Err(BindError::refused(format!(
                         "node {node} gave no GPU to its reservation pod {why}"
                     )));
                 }
+                if created {
+                    // Perhaps a GPU is held that nobody shares any more.
+                    reservations::settle(work.api, work.options, node).await?;
+                    (created, settled) = (false, true);
+                }
                 why
             }
+            // Its node refused it, and its keeper in another process was quicker to take it away.
+            Next::Create if created && settled => {
+                return Err(BindError::retry(format!(
+                    "reservation pod {} on node {node} vanishes as soon as it is created",
+                    name(node, group)
+                )));
+            }
             Next::Create => {
+                if created {
+                    reservations::settle(work.api, work.options, node).await?;
+                    settled = true;
+                }
                 created |= create(work, group).await?;
                 format!("pod {} is being created", name(node, group))
             }

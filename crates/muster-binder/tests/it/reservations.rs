@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::cluster::{Cluster, MINUTE, SOON, assignment, cluster};
+use crate::cluster::{Cluster, MINUTE, SOON, assignment, cluster, options};
 
 async fn phase(c: &Cluster, pod: &str) -> String {
     let pod = c.raw(&format!("/api/v1/namespaces/default/pods/{pod}")).await;
@@ -98,4 +98,29 @@ async fn whole_gpus_are_not_given_while_shared_ones_linger() {
     binder.bind(&whole).await.unwrap();
     assert_eq!(c.reservations().await, "");
     c.until(SOON, "Running", async |c| phase(c, "whole").await).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_gpu_that_nobody_shares_any_more_is_taken_back_when_needed() {
+    let c = cluster(1, 1).await;
+    let binder = c.binder(None);
+    binder.bind(&c.half("a", "node-0", &["g1"]).await).await.unwrap();
+    c.until(SOON, "Running", async |c| phase(c, "a").await).await;
+    c.delete("/api/v1/namespaces/default/pods/a").await;
+    // No keeper runs; a new GPU is opened where an old one lingers.
+    binder.bind(&c.half("b", "node-0", &["g2"]).await).await.unwrap();
+    assert_eq!(c.reservations().await, "g2@node-0 device");
+}
+
+#[tokio::test(start_paused = true)]
+async fn reservations_of_another_namespace_count() {
+    let c = cluster(1, 2).await;
+    c.binder(None).bind(&c.half("a", "node-0", &["g1"]).await).await.unwrap();
+    c.until(SOON, "Running", async |c| phase(c, "a").await).await;
+    // This keeper looks in the wrong place, and must not take that for a loss.
+    let mut wrong = options();
+    wrong.reservation.namespace = "elsewhere".into();
+    c.serve_as(None, wrong);
+    tokio::time::sleep(MINUTE).await;
+    assert_eq!(phase(&c, "a").await, "Running");
 }

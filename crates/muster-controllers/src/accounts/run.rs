@@ -14,6 +14,7 @@ use muster_runtime::queue::{self, Next, Queue};
 use muster_runtime::store::Change;
 use muster_runtime::{Context, Key, Store};
 use serde_json::Value;
+use tokio::time::Instant;
 
 use super::plan::{self, GpuMemory, Tally};
 use super::{Claim, Members, Sums, Tree, group_of};
@@ -47,7 +48,7 @@ pub struct Accounts {
 #[derive(Default)]
 struct Books {
     members: Members,
-    entries: HashMap<Key, Entry>,
+    entries: HashMap<Key, Timed>,
     tree: Tree,
     memory: GpuMemory,
     /// Groups whose count depends on the memory of GPUs.
@@ -60,6 +61,13 @@ struct Books {
 pub struct Entry {
     pub tally: Arc<Tally>,
     pub preemptible: bool,
+}
+
+struct Timed {
+    entry: Entry,
+    changed_at: Instant,
+    /// Since when the status does not say it.
+    untold_since: Option<Instant>,
 }
 
 /// What there is to say about a queue.
@@ -139,7 +147,24 @@ impl Accounts {
     }
 
     pub fn group(&self, key: &Key) -> Option<Entry> {
-        self.lock().entries.get(key).cloned()
+        self.lock().entries.get(key).map(|timed| timed.entry.clone())
+    }
+
+    /// How long a group has been still, and how long its status has been untrue.
+    pub fn waited(&self, key: &Key) -> (Duration, Duration) {
+        let books = self.lock();
+        let now = Instant::now();
+        let since = |at: Instant| now.saturating_duration_since(at);
+        books.entries.get(key).map_or((Duration::MAX, Duration::ZERO), |timed| {
+            (since(timed.changed_at), timed.untold_since.map_or(Duration::ZERO, since))
+        })
+    }
+
+    /// The status of a group says what is so.
+    pub fn told(&self, key: &Key) {
+        if let Some(timed) = self.lock().entries.get_mut(key) {
+            timed.untold_since = None;
+        }
     }
 
     pub fn queue(&self, name: &str) -> QueueFacts {
@@ -178,9 +203,12 @@ impl Accounts {
         let queue = group.spec.get("queue").and_then(Value::as_str).unwrap_or("");
         let changed = books.tree.put_group(key, queue, sums);
         let entry = Entry { tally: Arc::new(tally), preemptible };
-        let is_new = books.entries.get(key) != Some(&entry);
+        let known = books.entries.get(key);
+        let is_new = known.is_none_or(|timed| timed.entry != entry);
         if is_new {
-            books.entries.insert(key.clone(), entry);
+            let now = Instant::now();
+            let untold_since = known.and_then(|timed| timed.untold_since).or(Some(now));
+            books.entries.insert(key.clone(), Timed { entry, changed_at: now, untold_since });
         }
         drop(books);
         if is_new && let Some(to_groups) = &self.to_groups {
@@ -307,7 +335,7 @@ impl Books {
             self.by_memory.remove(key);
         }
         let claim_key = |name: &String| Key::new(key.namespace.as_str(), name.as_str());
-        let old = self.entries.get(key).map(|e| e.tally.clone());
+        let old = self.entries.get(key).map(|timed| timed.entry.tally.clone());
         for name in old.iter().flat_map(|old| &old.claims).filter(|name| !tally.claims.contains(*name)) {
             if let Some(groups) = self.by_claim.get_mut(&claim_key(name)) {
                 groups.remove(key);

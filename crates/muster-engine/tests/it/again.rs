@@ -136,3 +136,24 @@ fn no_part_of_a_minimum_is_bound_alone() {
     ];
     check(in_groups(&spare, "a", "b"), &both);
 }
+
+/// Two of three groups must be there. Two are, a pod of the third comes in this cycle, and one of high priority takes the place of one that was
+/// there: with the newcomer, who is only promised its place again, the gang would not be whole.
+#[test]
+fn a_newcomer_does_not_stand_for_who_was_there() {
+    let mut cluster = crossing(&["a", "b"]);
+    let low = Arc::make_mut(&mut cluster.gangs[0]);
+    let group = |name: &str, parent, min| Group { name: name.into(), parent, min, topology: None };
+    low.groups = vec![group("root", None, Min::Children(Some(2)))];
+    low.groups.extend(["a", "b", "c"].map(|name| group(name, Some(0), Min::Pods(1))));
+    let [newcomer, there, _] = &mut cluster.pods[..] else { panic!("three pods") };
+    let newcomer = Arc::make_mut(newcomer);
+    newcomer.group = Some("b".into());
+    Arc::make_mut(&mut newcomer.shape).requests.set(Resource::Gpu, 0);
+    let there = Arc::make_mut(there);
+    (there.gang, there.group, there.shape) = (newcomer.gang.clone(), Some("c".into()), Arc::new(one_gpu()));
+    let mut more = there.clone();
+    (more.key.name, more.group) = ("more".into(), Some("a".into()));
+    cluster.pods.push(Arc::new(more));
+    check(cluster, &["evict more", "evict runs", "promise high a"]);
+}

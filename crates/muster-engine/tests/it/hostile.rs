@@ -6,12 +6,11 @@ use muster_engine::Engine;
 use muster_engine::audit::audit;
 use muster_generate::{Rng, Sizes, apply, cluster, consequences};
 use muster_model::{
-    Action, Allocation, Amounts, Bound, Change, Claim, ClaimUse, Cluster, Conditions, Decisions, Device,
-    DeviceAlternative, DeviceCount, DeviceName, DeviceReach, DeviceRequest, Expr, GPU, Gang, GpuShare, Gpus,
-    Grace, Group, HostPort, Key, Level, Links, MigStrategy, Min, Name, Node, NodeTerm, Numa, NumaPolicy,
-    NumaScope, Op, Pod, PodState, Policy, Preemptibility, Queue, Resource, Shape, Share, ShareSize, Span,
-    SpreadRule, Taint, TaintEffect, Time, Toleration, Topology, TopologyRule, VolumeNeed, VolumeUse, Zone,
-    ZoneUse,
+    Action, Allocation, Bound, Change, Claim, ClaimUse, Cluster, Decisions, Device, DeviceAlternative,
+    DeviceCount, DeviceName, DeviceReach, DeviceRequest, Expr, GPU, GpuShare, Gpus, Grace, Group, HostPort,
+    Key, Level, Links, MigStrategy, Min, Name, NodeTerm, Numa, NumaPolicy, NumaScope, Op, PodState, Policy,
+    Resource, Shape, Share, ShareSize, Span, SpreadRule, Taint, TaintEffect, Time, Toleration, Topology,
+    TopologyRule, VolumeNeed, VolumeUse, Zone, ZoneUse,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -142,3 +142,40 @@ fn most_clusters_rest_though_the_evicted_come_back() {
     }
     assert!(restless.len() <= 20, "{} of 400: seeds {restless:?}", restless.len());
 }
+
+/// A cycle in which nothing changed is answered from the one before, unless a delay, a grace or a protection has ended since.
+#[test]
+fn only_time_passes() {
+    let (mut n_same, mut n_new) = (0, 0);
+    for seed in 0..300 {
+        let (mut world, mut policy) = (cluster(seed, &Sizes::small()), policy(seed));
+        policy.preempt_min_runtime = Span::seconds(300);
+        policy.reclaim_min_runtime = Span::seconds(600);
+        for (gang, ago) in world.gangs.iter_mut().zip(0..) {
+            let gang = Arc::make_mut(gang);
+            gang.last_start = gang.last_start.map(|_| world.now + Span::seconds(-20 * (ago % 40)));
+            gang.preemption_delay = Span::seconds(10 * (ago % 7));
+            gang.created = world.now + Span::seconds(-ago);
+        }
+        let mut engine = Engine::build(world.clone(), policy.clone()).0;
+        let mut last = Decisions::default();
+        for seconds in [0, 1, 1, 8, 20, 20, 40, 100, 200, 300, 1, 3600] {
+            world.now = world.now + Span::seconds(seconds);
+            let decisions = engine.cycle(world.now);
+            let anew = Engine::build(world.clone(), policy.clone()).0.cycle(world.now);
+            assert_eq!(decisions, anew, "seed {seed}, {seconds} seconds later");
+            if decisions == last {
+                n_same += 1;
+            } else {
+                n_new += 1;
+            }
+            if !moves_nothing(&decisions) {
+                let after = consequences(&world, &decisions);
+                apply(&mut world, after.clone());
+                engine.apply(after);
+            }
+            last = decisions;
+        }
+    }
+    assert!(n_same > 1000 && n_new > 600, "{n_same} the same, {n_new} not");
+}

@@ -2,7 +2,7 @@
 //!
 //! Grove's own controllers make PodGangs; a pod whose PodGang is not there is left to them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use muster_runtime::common::Pod;
@@ -118,6 +118,9 @@ fn shape(ask: &Ask<'_>, grouping: &mut Grouping) -> Result<(), GroupingError> {
             by_label = Some(name.to_owned());
         }
     }
+    // A parent of nobody would be a group of pods, and has none.
+    let used: BTreeSet<String> = grouping.subgroups.iter().filter_map(|group| group.parent.clone()).collect();
+    grouping.subgroups.retain(|group| group.min != Min::All || used.contains(&group.name));
     // References are filled in as pods come; the label is there from the start.
     grouping.subgroup = grouping.subgroup.take().or(by_label);
     grouping.min = Min::Members(total);

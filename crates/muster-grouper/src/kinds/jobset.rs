@@ -20,6 +20,7 @@ pub fn shape(ask: &Ask<'_>, grouping: &mut Grouping) -> Result<(), GroupingError
         });
     }
     let mut n_groups = 0_i64;
+    let mut all = 0_i64;
     for (i, job) in jobs.iter().enumerate() {
         let prefix = format!("spec.replicatedJobs[{i}]");
         let Some(name) = text(job, &["name"]) else {
@@ -30,6 +31,11 @@ pub fn shape(ask: &Ask<'_>, grouping: &mut Grouping) -> Result<(), GroupingError
             });
         };
         let replicas = count(&object, &prefix, job, &["replicas"])?.unwrap_or(1);
+        // A job without replicas has no pods to wait for.
+        if replicas == 0 {
+            continue;
+        }
+        all += 1;
         n_groups += replicas + 1;
         if n_groups > MOST_GROUPS as i64 {
             return Err(GroupingError::TooManyGroups {
@@ -64,7 +70,6 @@ pub fn shape(ask: &Ask<'_>, grouping: &mut Grouping) -> Result<(), GroupingError
             topology: topology.clone(),
         }));
     }
-    let all = jobs.len() as i64;
     // Its controller makes one replicated job after the other, so waiting for all would be waiting for ever.
     let in_order = text(ask.subject.spec, &["startupPolicy", "startupPolicyOrder"]) == Some("InOrder");
     let value = ask.subject.annotation(keys::MIN_MEMBER);

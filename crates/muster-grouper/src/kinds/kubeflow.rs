@@ -79,6 +79,7 @@ pub fn pytorch(ask: &Ask<'_>, grouping: &mut Grouping) -> Result<(), GroupingErr
     let template = Worker { template: at(worker, &["template"]), is_pod: is_worker };
     let segment = template
         .annotation(ask, keys::SEGMENT_SIZE)
+        .filter(|_| n_workers > 0)
         .map(str::to_owned)
         .and_then(|written| size(grouping, &object, &written, 1, super::numbers::MOST, n_workers));
     let index = ask.pod.metadata.labels.get(REPLICA_INDEX).and_then(|index| index.parse::<i64>().ok());

@@ -1,7 +1,22 @@
 //! One module per family of owners: how many pods each needs at once, and in which sub-groups they are.
 //!
-//! In: the owner and a pod of it. Out: the shape of the group. A kind that is not here is grouped by its owner with a
-//! minimum of one. Must stay true: a wish that makes no sense is noted and a default holds instead; only a workload whose
+//! | top of the chain | a group per | minimum |
+//! |---|---|---|
+//! | none, Pod | pod; Spark application | 1 |
+//! | Deployment | pod | 1 |
+//! | Job, or CronJob above it | Job | annotation `kai.scheduler/batch-min-member`, else 1 |
+//! | JobSet, or TrainJob above it | JobSet | all replicated jobs, each with all replicas |
+//! | PyTorchJob, TFJob, XGBoostJob, JAXJob, MPIJob | job | `minAvailable`, else all replicas |
+//! | RayCluster, RayJob, RayService | owner | the head and the least workers of each group |
+//! | LeaderWorkerSet | replica of it | its size |
+//! | Knative Service | revision, or pod | `min-scale` |
+//! | AmlJob | owner | its node count |
+//! | PodGang (by label) | PodGang | the sum of its groups |
+//! | Argo Workflow, run.ai workloads, DynamoGraphDeployment | as whatever is below them | |
+//! | all others | owner | 1 |
+//!
+//! In: the owner and a pod of it. Out: the shape of the group. *Absent:* KAI's Karta descriptions of further kinds; such
+//! kinds are grouped by their owner. Must stay true: a wish that makes no sense is noted and a default holds instead; only a workload whose
 //! size cannot be known is refused.
 
 pub mod grove;

@@ -42,24 +42,13 @@ pub fn pod(text: &str) -> Pod {
     serde_json::from_value(pod).unwrap()
 }
 
+#[derive(Default)]
 pub struct Case {
     pub options: Options,
     defaults: Defaults,
     also: Vec<(Reference, Option<Arc<Owner>>)>,
     peers: Vec<Arc<Pod>>,
     groups: Vec<&'static str>,
-}
-
-impl Default for Case {
-    fn default() -> Self {
-        Case {
-            options: Options::default(),
-            defaults: Defaults::default(),
-            also: Vec::new(),
-            peers: Vec::new(),
-            groups: Vec::new(),
-        }
-    }
 }
 
 impl Case {
@@ -363,6 +352,14 @@ fn jobsets() {
         &of("a", "0"),
         &[owner("jobset.x-k8s.io/v1alpha2 JobSet s", "spec: {replicatedJobs: [{name: a, replicas: 20000}]}")],
         "JobSet ns/s would have 20001 sub-groups, and at most 10000 are possible: lower spec.replicatedJobs[0].replicas",
+    );
+    check(
+        &of("a", "0"),
+        &[owner(
+            "jobset.x-k8s.io/v1alpha2 JobSet s",
+            "spec: {replicatedJobs: [{name: a}, {name: b, replicas: 0}]}",
+        )],
+        "pg-s-u-s /1 (a/1[a-replica-0:1]) -> a-replica-0",
     );
     check(
         &of("a", "0"),
@@ -902,6 +899,11 @@ mod hostile {
                 prop_assert_eq!(plan.group, crate::plan::Step::Nothing);
                 let parents: std::collections::BTreeSet<&str> = grouping.subgroups.iter().map(|g| g.name.as_str()).collect();
                 prop_assert!(grouping.subgroups.iter().all(|g| g.parent.as_deref().is_none_or(|p| parents.contains(p))));
+                // The rules that KAI's webhook holds PodGroups to.
+                for group in &grouping.subgroups {
+                    let is_leaf = !grouping.subgroups.iter().any(|g| g.parent.as_deref() == Some(&group.name));
+                    prop_assert_eq!(is_leaf, matches!(group.min, Min::Members(_)), "{:?}", group);
+                }
                 prop_assert!(grouping.subgroup.as_deref().is_none_or(|own| parents.contains(own)));
             }
         }

@@ -278,6 +278,32 @@ async fn owners_that_cannot_be_read() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_uid_of_another_owner_does_no_harm() {
+    let cluster = cluster_without_collector().await;
+    cluster.group(Options::default());
+    let train = cluster.create(JOBS, job("train", 2, json!({}))).await;
+    cluster.until_groups("pg-train 1 ×2").await;
+    let mut spoof = train.clone();
+    spoof["apiVersion"] = json!("batch/v1");
+    spoof["kind"] = json!("Job");
+    spoof["metadata"]["name"] = json!("nope");
+    cluster.create(PODS, owned("spoof", &spoof)).await;
+    cluster.until_groups("pg-spoof 1 ×1, pg-train 1 ×2").await;
+    cluster.create(PODS, owned("late", &train)).await;
+    cluster
+        .until("late in train", async |cluster: &Cluster| {
+            let pods: Vec<Pod> = cluster.list().await;
+            let late = pods
+                .iter()
+                .find(|p| p.metadata.name == "late")
+                .and_then(|p| p.metadata.annotation("pod-group-name"));
+            if late.is_some_and(|name| name.starts_with("pg-train-")) { "late in train" } else { "no" }
+                .to_owned()
+        })
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn pods_of_a_podgang() {
     let cluster = cluster().await;
     cluster.group(Options::default());
@@ -398,6 +424,59 @@ async fn owners_that_may_not_be_read() {
         cluster.create(PODS, owned(name, &widget)).await;
     }
     cluster.until_groups("pg-a 1 ×1, pg-b 1 ×1").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn owners_that_may_not_be_read_any_more() {
+    let cluster = cluster().await;
+    let first = cluster.group(Options::default());
+    cluster.server.install_crds(vec![widgets()]).unwrap();
+    let widget = json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w", "namespace": "default"}});
+    let widget = cluster.create("/apis/example.com/v1/namespaces/default/widgets", widget).await;
+    for name in ["a", "b"] {
+        cluster.create(PODS, owned(name, &widget)).await;
+    }
+    cluster.until_groups("pg-w 1 ×2").await;
+    first.cancel();
+    cluster.rest().await;
+    cluster.take_asked();
+    let forbidden = FaultLayer::new(1, vec![Rule::on("", "widgets").fault(Fault::Status(403))]);
+    cluster.group_through(Options::default(), forbidden);
+    cluster.rest().await;
+    assert_eq!((cluster.groups().await.as_str(), cluster.take_asked().as_str()), ("pg-w 1 ×2", ""));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_with_many_sub_groups() {
+    let cluster = cluster().await;
+    cluster.group(Options::default());
+    let mut jobsets = crd("jobset.x-k8s.io", "jobsets", "JobSet");
+    jobsets["spec"]["versions"][0]["name"] = json!("v1alpha2");
+    cluster.server.install_crds(vec![jobsets]).unwrap();
+    let path = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets";
+    let set = json!({
+        "apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": "s", "namespace": "default"},
+        "spec": {"replicatedJobs": [{"name": "w", "replicas": 20, "template": {"spec": {"parallelism": 1}}}]},
+    });
+    let set = cluster.create(path, set).await;
+    for i in 0..20 {
+        let mut pod = owned(&format!("s-{i}"), &set);
+        pod["metadata"]["labels"] = json!({"jobset.sigs.k8s.io/replicatedjob-name": "w", "jobset.sigs.k8s.io/job-index": i.to_string()});
+        cluster.create(PODS, pod).await;
+    }
+    cluster.until_groups("pg-s /1 ×20").await;
+    assert_eq!(cluster.take_asked(), "PATCH pods ×20, POST podgroups ×1");
+    for min in [1, 2] {
+        let jobs = json!([{"name": "w", "replicas": 20 + min, "template": {"spec": {"parallelism": min}}}]);
+        let change = json!({"spec": {"replicatedJobs": jobs}});
+        cluster.api.patch_path(&format!("{path}/s"), Patch::Merge, &change).await.unwrap();
+        cluster.rest().await;
+        assert_eq!(cluster.take_asked(), "PATCH podgroups ×1");
+        let groups: Vec<PodGroup> = cluster.list().await;
+        let leaves =
+            groups[0].spec["subGroups"].as_array().unwrap().iter().filter(|g| g["minMember"] == min).count();
+        assert_eq!(leaves, 20 + min);
+    }
 }
 
 /// A bad day: refusals, lost answers, watches that break. In the end all pods are in their group.

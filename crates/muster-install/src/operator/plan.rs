@@ -156,8 +156,10 @@ fn settings(spec: &Value, around: &Surroundings, warnings: &mut Vec<String>) -> 
         set.args = flags(spec, *component, FLAGS, warnings);
         out.sets.push(set);
     }
-    // The binder is a Deployment of its own here, because the Config has settings for it.
+    // The binder is a Deployment of its own here, because the Config has settings for it. Schedulers bind by themselves all
+    // the same, so they are told what the binder is told; what is wrong with that was said already.
     out.scheduler = service(spec, "scheduler", base("", &[Component::Scheduler]), around, warnings);
+    out.scheduler.args = flags(spec, Component::Binder, FLAGS, &mut Vec::new());
     if spec.pointer("/scheduler/service/enabled").and_then(Value::as_bool) == Some(false) {
         out.scheduler.replicas = 0;
         warnings.push("spec.scheduler.service.enabled is false, so nothing is scheduled".to_owned());
@@ -891,6 +893,25 @@ mod tests {
         let long = "x".repeat(80);
         assert!(scheduler_name(&long).len() <= 63);
         assert_ne!(scheduler_name(&long), scheduler_name(&format!("{long}y")));
+    }
+
+    /// A scheduler binds by itself, also where no binder runs.
+    #[test]
+    fn a_scheduler_may_bind() {
+        let plan = planned(json!({"binder": {"service": {"enabled": false}}}), &[shard("a", json!({}))]);
+        let request = |resource, namespace| crate::access::Request {
+            verb: "create",
+            group: "",
+            resource,
+            namespace,
+            name: "",
+        };
+        let may =
+            |request| crate::access::allows(&plan.objects, "kai-scheduler", "muster-scheduler-a", request);
+        assert!(may(request("pods/binding", "default")));
+        assert!(may(request("configmaps", "default")));
+        assert!(may(request("pods", "kai-resource-reservation")));
+        assert!(!may(request("pods", "default")));
     }
 
     #[test]

@@ -42,7 +42,6 @@ pub async fn cluster(nodes: usize, gpus: u32) -> Cluster {
     let api = Api::new(kube::Client::new(server.clone(), "default"), "test");
     let options = muster_sim::Options {
         fleet: muster_sim::Fleet::simple(nodes, gpus).unwrap(),
-        components: muster_sim::Component::without_scheduler(),
         ..muster_sim::Options::default()
     };
     let client = kube::Client::new(server.clone(), "default");

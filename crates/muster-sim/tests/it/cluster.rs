@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use muster_apiserver::ApiServer;
+use muster_runtime::Context;
 use muster_runtime::api::{Delete, Patch};
 use muster_sim::deployment::Deployment;
 use muster_sim::faults::FaultLayer;
@@ -52,10 +53,22 @@ pub async fn start(options: Options, faults: Option<FaultLayer>) -> Cluster {
     let api = Api::new(kube::Client::new(server.clone(), "default"), "test");
     let cluster = Cluster { api, server, clock, asked: Asked::default(), cancel };
     cluster.simulate(options, faults);
+    cluster.schedule();
     cluster
 }
 
 impl Cluster {
+    /// Muster's scheduler, in place of Kubernetes' own.
+    fn schedule(&self) {
+        let client = kube::Client::new(self.server.clone(), "default");
+        let (cx, write_events) = Context::new(client, "muster", self.clock, self.cancel.clone());
+        let mut options = muster_scheduler::Options::default();
+        options.settings.scheduler_names = vec!["default-scheduler".into()];
+        options.settings.implicit_default_queue = true;
+        tokio::spawn(write_events);
+        tokio::spawn(muster_scheduler::start(&cx, options));
+    }
+
     /// Starts one simulation; a second one is what a restart looks like.
     pub fn simulate(&self, options: Options, faults: Option<FaultLayer>) -> CancellationToken {
         let asked = self.asked.clone();

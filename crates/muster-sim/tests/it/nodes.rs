@@ -160,7 +160,7 @@ async fn a_thousand_pods() {
     let asked = c.asked.lock().unwrap().clone();
     println!("{asked:?}");
     let count = |what: &str| asked.get(what).copied().unwrap_or(0);
-    assert_eq!([count("POST pods"), count("POST pods/binding"), count("PATCH pods/status")], [n, n, n]);
+    assert_eq!([count("POST pods"), count("PATCH pods/status")], [n, n]);
     assert!(count("POST events") + count("PATCH events") <= n, "events are for people");
     let statuses = count("PATCH replicasets/status") + count("PATCH deployments/status");
     assert!(statuses <= n / 10 + 40, "{statuses} writes of statuses that only count");

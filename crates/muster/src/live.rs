@@ -1,0 +1,519 @@
+//! A live cluster as the scheduler sees it.
+//!
+//! In: which cluster, and what its scheduler is set to (found in its leases where nobody says). Out: a [`Snapshot`] of every object that
+//! scheduling looks at, and [`Seen`]: what a scheduler with these settings would decide now, and why the rest waits. Must stay true:
+//! nothing is changed; a kind that the cluster does not serve is left out and said; what no decision needs and nobody wants in a file
+//! (values of environment variables, data of ConfigMaps) is not kept.
+
+use anyhow::{Context, bail};
+use clap::ValueEnum;
+use jiff::Timestamp;
+use muster_model::{Cluster, Decisions, Diagnostic, Key, Refusal, Time};
+use muster_runtime::Api;
+use muster_runtime::connect::{Connect, connect};
+use muster_runtime::lease::SCHEDULER_NAME;
+use muster_scheduler::core::Core;
+use muster_scheduler::ingest::Input;
+use muster_scheduler::record::{Setup, advance};
+use muster_translate::Kind;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::PathBuf;
+
+/// Which cluster.
+#[derive(clap::Args, Clone, Default)]
+pub struct Target {
+    /// The kubeconfig [default: $KUBECONFIG, ~/.kube/config, or that of `muster up`]
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// The context of the kubeconfig
+    #[arg(long, value_name = "NAME")]
+    pub context: Option<String>,
+}
+
+/// What its scheduler is set to, where that cannot be found out.
+#[derive(clap::Args, Clone, Default)]
+pub struct Schedulers {
+    /// The scheduler names that Muster answers to [default: those whose leases it holds]
+    #[arg(long, value_delimiter = ',', value_name = "N,N")]
+    pub scheduler_name: Vec<String>,
+    /// The node pool of the scheduler that is meant; without it, the one for nodes without a pool
+    #[arg(long, value_name = "VALUE")]
+    pub pool: Option<String>,
+}
+
+/// Whose namespaces are shown.
+#[derive(clap::Args, Clone, Default)]
+pub struct Namespaces {
+    /// Only this namespace [default: that of the kubeconfig]
+    #[arg(short, long)]
+    pub namespace: Option<String>,
+    /// All namespaces
+    #[arg(short = 'A', long, conflicts_with = "namespace")]
+    pub all_namespaces: bool,
+}
+
+impl Namespaces {
+    /// The only namespace to show, if there is one.
+    pub fn only(&self, link: &Link) -> Option<String> {
+        if self.all_namespaces {
+            return None;
+        }
+        Some(self.namespace.clone().unwrap_or_else(|| link.namespace.clone()))
+    }
+}
+
+/// How to print.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    Table,
+    Wide,
+    Json,
+    Yaml,
+}
+
+/// Prints a value as JSON or YAML; the text otherwise.
+pub fn print(format: Format, value: &Value, text: impl FnOnce(bool) -> String) -> anyhow::Result<()> {
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    match format {
+        Format::Json => {
+            serde_json::to_writer_pretty(&mut out, value)?;
+            writeln!(out)?;
+        }
+        Format::Yaml => write!(out, "{}", muster_install::yaml::document(value))?,
+        Format::Table => write!(out, "{}", text(false))?,
+        Format::Wide => write!(out, "{}", text(true))?,
+    }
+    out.flush()?;
+    Ok(())
+}
+
+/// A connection.
+pub struct Link {
+    pub api: Api,
+    /// The namespace that the kubeconfig names.
+    pub namespace: String,
+}
+
+impl Target {
+    pub async fn link(&self) -> anyhow::Result<Link> {
+        let mut options = Connect {
+            kubeconfig: self.kubeconfig.clone(),
+            context: self.context.clone(),
+            ..Connect::default()
+        };
+        if options.kubeconfig.is_none() && options.context.is_none() {
+            options.kubeconfig = of_muster_up();
+        }
+        let client = connect(options).await?;
+        Ok(Link { namespace: client.default_namespace().to_owned(), api: Api::new(client, "muster-cli") })
+    }
+}
+
+/// The kubeconfig of `muster up`, where nobody says anything else: no variable, no file, no pod around us.
+fn of_muster_up() -> Option<PathBuf> {
+    let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    let usual = std::env::home_dir()?.join(".kube").join("config");
+    if set("KUBECONFIG") || set("KUBERNETES_SERVICE_HOST") || usual.exists() {
+        return None;
+    }
+    crate::instance::default_kubeconfig(crate::instance::DEFAULT_PORT).ok().filter(|path| path.exists())
+}
+
+/// What scheduling looks at, at one moment.
+pub struct Snapshot {
+    pub taken: Timestamp,
+    pub setup: Setup,
+    /// By kind, in the order of [`Kind::ALL`].
+    pub objects: Vec<(Kind, Vec<Value>)>,
+    /// Kinds that the cluster does not serve, or does not let us read.
+    pub left_out: Vec<(Kind, String)>,
+}
+
+/// Reads everything. Lists of several kinds are under way at the same time.
+pub async fn snapshot(link: &Link, schedulers: &Schedulers) -> anyhow::Result<Snapshot> {
+    let lists = Kind::ALL.map(|kind| async move { (kind, list(&link.api, &collection(kind)).await) });
+    let leases = list(&link.api, "/apis/coordination.k8s.io/v1/leases");
+    let (lists, leases) = tokio::join!(futures::future::join_all(lists), leases);
+    let mut snapshot =
+        Snapshot { taken: Timestamp::now(), setup: Setup::default(), objects: Vec::new(), left_out: Vec::new() };
+    let mut conf_maps = Vec::new();
+    for (kind, listed) in lists {
+        match listed {
+            Ok(mut items) => {
+                if kind == Kind::ConfigMap {
+                    conf_maps = items.iter().filter(|i| conf_of(i).is_some()).cloned().collect();
+                }
+                items.iter_mut().for_each(|item| trim(kind, item));
+                snapshot.objects.push((kind, items));
+            }
+            Err(error) if error.not_found() => snapshot.left_out.push((kind, "is not served".into())),
+            Err(error) if error.code() == 403 && !is_needed(kind) => {
+                snapshot.left_out.push((kind, error.message()));
+            }
+            Err(error) => {
+                let message = error.message();
+                let hint = if error.code() == 403 {
+                    "\nhint: the ClusterRoles view, muster-view and muster-cluster-view (made by `muster install`) let one read what is needed"
+                } else if error.code() == 0 {
+                    "\nhint: is the cluster up? `muster up` starts one; --kubeconfig names another"
+                } else {
+                    ""
+                };
+                return Err(anyhow::Error::new(error)).with_context(|| format!("{message}{hint}"));
+            }
+        }
+    }
+    // Who may not read leases says the names by --scheduler-name.
+    snapshot.setup = setup_of(&leases.unwrap_or_default(), &conf_maps, schedulers);
+    Ok(snapshot)
+}
+
+/// Without these there is nothing to say about scheduling.
+fn is_needed(kind: Kind) -> bool {
+    matches!(kind, Kind::Node | Kind::Pod | Kind::Queue | Kind::PodGroup)
+}
+
+fn collection(kind: Kind) -> String {
+    let (group, version, plural) = kind.resource();
+    if group.is_empty() { format!("/api/{version}/{plural}") } else { format!("/apis/{group}/{version}/{plural}") }
+}
+
+/// A list that takes longer than its pages are kept begins again, so often.
+const TRIES: usize = 3;
+
+/// All objects of a collection, page by page.
+pub async fn list(api: &Api, path: &str) -> Result<Vec<Value>, muster_runtime::ApiError> {
+    let url = format!("{path}?");
+    let mut tries = 1;
+    'anew: loop {
+        let mut items = Vec::new();
+        let mut next: Option<String> = None;
+        loop {
+            let page = match api.list_raw(&url, next.as_deref()).await {
+                Ok(page) => page,
+                Err(error) if error.gone() && tries < TRIES => {
+                    tries += 1;
+                    continue 'anew;
+                }
+                Err(error) => return Err(error),
+            };
+            items.extend(page.items.iter().filter_map(|item| serde_json::from_str::<Value>(item.get()).ok()));
+            next = page.next;
+            if next.is_none() {
+                return Ok(items);
+            }
+        }
+    }
+}
+
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// An object as it stands in a file: with its kind, without who wrote which field and what is nobody's business.
+fn trim(kind: Kind, object: &mut Value) {
+    let (group, version, _) = kind.resource();
+    let Value::Object(fields) = object else { return };
+    let api = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
+    fields.insert("apiVersion".into(), json!(api));
+    fields.insert("kind".into(), json!(kind.name()));
+    if let Some(Value::Object(meta)) = fields.get_mut("metadata") {
+        meta.remove("managedFields");
+        if let Some(Value::Object(annotations)) = meta.get_mut("annotations") {
+            annotations.remove(LAST_APPLIED);
+        }
+    }
+    match kind {
+        Kind::ConfigMap => {
+            let says_links = fields.get("metadata").is_some_and(|m| m["name"] == "gpu-topology");
+            if !says_links {
+                fields.remove("data");
+                fields.remove("binaryData");
+            }
+        }
+        Kind::Pod => {
+            for list in ["containers", "initContainers", "ephemeralContainers"] {
+                let containers = fields.get_mut("spec").and_then(|spec| spec.get_mut(list));
+                for container in containers.and_then(Value::as_array_mut).into_iter().flatten() {
+                    for variable in container.get_mut("env").and_then(Value::as_array_mut).into_iter().flatten() {
+                        if let Value::Object(variable) = variable {
+                            variable.remove("value");
+                        }
+                    }
+                }
+            }
+        }
+        Kind::Node => {
+            if let Some(Value::Object(status)) = fields.get_mut("status") {
+                status.remove("images");
+            }
+        }
+        _ => {}
+    }
+}
+
+/// The scheduler's configuration file in a ConfigMap, where there is one.
+fn conf_of(map: &Value) -> Option<&str> {
+    map["data"][muster_install::settings::CONF_FILE].as_str()
+}
+
+/// What a scheduler is set to, by what it leaves in the cluster: a lease for each name that it answers to, and the ConfigMap that an
+/// installation gives it.
+fn setup_of(leases: &[Value], conf_maps: &[Value], told: &Schedulers) -> Setup {
+    let mut setup = Setup::default();
+    let shard = told.pool.clone().unwrap_or_default();
+    let held = leases.iter().filter_map(|lease| {
+        let name = lease["metadata"]["annotations"][SCHEDULER_NAME].as_str()?;
+        let own = muster_runtime::lease::lease_name(name, &shard);
+        let is_held = lease["spec"]["holderIdentity"].as_str().is_some_and(|holder| !holder.is_empty());
+        (lease["metadata"]["name"] == own.as_str() && is_held).then_some((name, lease))
+    });
+    let held: BTreeMap<&str, &Value> = held.collect();
+    if !told.scheduler_name.is_empty() {
+        setup.scheduler_names.clone_from(&told.scheduler_name);
+    } else if !held.is_empty() {
+        setup.scheduler_names = held.keys().map(|name| (*name).to_owned()).collect();
+    }
+    // Kubernetes' own scheduler knows no groups, so whoever stands in for it makes none.
+    setup.grouped = setup.scheduler_names.iter().filter(|name| *name != "default-scheduler").cloned().collect();
+    setup.pool = told.pool.clone().filter(|pool| !pool.is_empty());
+    let home = held.values().next().map(|lease| &lease["metadata"]["namespace"]);
+    let name = muster_runtime::lease::lease_name("muster-scheduler", &shard);
+    let conf = conf_maps.iter().find(|map| {
+        let meta = &map["metadata"];
+        meta["name"] == name.as_str() && home.is_none_or(|home| meta["namespace"] == *home)
+    });
+    setup.config = conf.and_then(conf_of).and_then(|text| serde_saphyr::from_str(text).ok());
+    setup
+}
+
+impl Snapshot {
+    pub fn of(&self, kind: Kind) -> impl Iterator<Item = &Value> {
+        self.objects.iter().filter(move |(k, _)| *k == kind).flat_map(|(_, items)| items)
+    }
+
+    pub fn now(&self) -> Time {
+        Time(self.taken.as_millisecond())
+    }
+
+    /// Objects for a file, with a first one that says when and for which scheduler they were read. Readers that do not know it pass over it.
+    pub fn documents(&self) -> Vec<Value> {
+        let left_out: Map<String, Value> =
+            self.left_out.iter().map(|(kind, why)| (kind.name().to_owned(), json!(why))).collect();
+        let head = json!({
+            "apiVersion": SNAPSHOT.0, "kind": SNAPSHOT.1,
+            "metadata": {"name": "snapshot"},
+            "taken": self.taken.strftime("%Y-%m-%dT%H:%M:%S.%3fZ").to_string(),
+            "settings": self.setup,
+            "leftOut": left_out,
+        });
+        std::iter::once(head).chain(self.objects.iter().flat_map(|(_, items)| items.iter().cloned())).collect()
+    }
+
+    /// The objects of a file; `None` if it is no snapshot but somebody's manifests.
+    pub fn of_documents(documents: &[Value]) -> anyhow::Result<Option<Snapshot>> {
+        let is_head = |o: &&Value| o["apiVersion"] == SNAPSHOT.0 && o["kind"] == SNAPSHOT.1;
+        let heads: Vec<&Value> = documents.iter().filter(is_head).collect();
+        let head = match heads.as_slice() {
+            [] => return Ok(None),
+            [head] => head,
+            _ => bail!("there are several snapshots among the files\nhint: give one, and manifests beside it"),
+        };
+        let setup: Setup = serde_json::from_value(head["settings"].clone())
+            .context("the settings of the snapshot cannot be read: field settings of the document Snapshot")?;
+        let taken = head["taken"].as_str().and_then(k8s_table::parse_time).context(
+            "the snapshot does not say when it was taken: field taken of the document Snapshot, such as 2026-01-01T12:00:00Z",
+        )?;
+        let objects = Kind::ALL.map(|kind| {
+            let (group, _, _) = kind.resource();
+            let ours = documents.iter().filter(|object| {
+                let version = object["apiVersion"].as_str().unwrap_or_default();
+                object["kind"] == kind.name() && version.split_once('/').map_or("", |(g, _)| g) == group
+            });
+            (kind, ours.cloned().collect())
+        });
+        Ok(Some(Snapshot { taken, setup, objects: objects.into(), left_out: Vec::new() }))
+    }
+
+    /// What a scheduler that knows just this would decide now.
+    pub fn decide(&self) -> Seen {
+        let (_, _, mut diagnostics) = self.setup.read();
+        let mut core = self.setup.core();
+        let now = self.now();
+        let puts = self.objects.iter().flat_map(|(kind, items)| {
+            items.iter().map(|object| Input::Put(*kind, object.clone()))
+        });
+        let inputs = puts.chain(Kind::ALL.into_iter().map(Input::Known)).collect();
+        let output = advance(&mut core, inputs, now).unwrap_or_default();
+        diagnostics.extend(output.diagnostics);
+        let refusals = output.decisions.refusals.iter().map(|r| (r.gang.clone(), r.clone())).collect();
+        Seen { cluster: core.cluster(), decisions: output.decisions, refusals, diagnostics, core, now }
+    }
+}
+
+/// What marks the first document of a snapshot.
+const SNAPSHOT: (&str, &str) = ("muster.dev/v1", "Snapshot");
+
+/// A cluster, and what would be decided about it.
+pub struct Seen {
+    /// As it is, before what is decided.
+    pub cluster: Cluster,
+    pub decisions: Decisions,
+    pub refusals: BTreeMap<Key, Refusal>,
+    pub diagnostics: Vec<Diagnostic>,
+    core: Core,
+    now: Time,
+}
+
+impl Seen {
+    /// Why a gang waits, in full.
+    pub fn explain(&mut self, gang: &Key) -> Option<Refusal> {
+        self.core.explain(gang, self.now).or_else(|| self.refusals.get(gang).cloned())
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    /// A snapshot of objects, at noon.
+    pub fn of_objects(objects: Vec<Value>) -> Snapshot {
+        let head = json!({
+            "apiVersion": "muster.dev/v1", "kind": "Snapshot", "taken": "2026-01-01T12:00:00Z",
+            "settings": {"schedulerNames": ["kai-scheduler"], "grouped": []},
+        });
+        let all: Vec<Value> = std::iter::once(head).chain(objects).collect();
+        Snapshot::of_documents(&all).unwrap().unwrap()
+    }
+
+    /// The same, from YAML documents.
+    pub fn of_yaml(text: &str) -> Snapshot {
+        of_objects(muster_scenario::objects_of(text).unwrap())
+    }
+
+    #[test]
+    fn a_snapshot_reads_back_as_itself() {
+        let snapshot = of_yaml(CLUSTER);
+        let text = muster_install::yaml::documents(&snapshot.documents());
+        let again = Snapshot::of_documents(&muster_scenario::objects_of(&text).unwrap()).unwrap().unwrap();
+        assert_eq!(again.setup, snapshot.setup);
+        assert_eq!(again.taken, snapshot.taken);
+        assert_eq!(again.objects, snapshot.objects);
+        assert_eq!(again.documents(), snapshot.documents());
+    }
+
+    #[test]
+    fn what_is_nobodys_business_is_left_out() {
+        let mut pod = json!({"metadata": {"name": "a", "managedFields": [1], "annotations": {LAST_APPLIED: "x", "k": "v"}},
+            "spec": {"containers": [{"env": [{"name": "TOKEN", "value": "s"}, {"name": "B", "valueFrom": {}}]}]}});
+        trim(Kind::Pod, &mut pod);
+        let expected = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "annotations": {"k": "v"}},
+            "spec": {"containers": [{"env": [{"name": "TOKEN"}, {"name": "B", "valueFrom": {}}]}]}});
+        assert_eq!(pod, expected);
+        let mut map = json!({"metadata": {"name": "a"}, "data": {"password": "s"}});
+        trim(Kind::ConfigMap, &mut map);
+        assert!(map.get("data").is_none());
+        let mut links = json!({"metadata": {"name": "gpu-topology"}, "data": {"a": "b"}});
+        trim(Kind::ConfigMap, &mut links);
+        assert_eq!(links["data"], json!({"a": "b"}));
+    }
+
+    fn lease(name: &str, scheduler: &str, holder: &str) -> Value {
+        json!({"metadata": {"name": name, "namespace": "muster-system", "annotations": {SCHEDULER_NAME: scheduler}},
+            "spec": {"holderIdentity": holder}})
+    }
+
+    #[track_caller]
+    fn check(leases: &[Value], told: &Schedulers, names: &[&str], grouped: &[&str]) {
+        let setup = setup_of(leases, &[], told);
+        assert_eq!((setup.scheduler_names, setup.grouped), (names.iter().map(|n| n.to_string()).collect(), grouped.iter().map(|n| n.to_string()).collect()));
+    }
+
+    #[test]
+    fn leases_say_which_names_are_ours() {
+        let nobody = Schedulers::default();
+        let both = ["muster-scheduler", "kai-scheduler"];
+        check(&[], &nobody, &both, &both);
+        let up = [
+            lease("kai-scheduler", "kai-scheduler", "me"),
+            lease("default-scheduler", "default-scheduler", "me"),
+            lease("other", "other", ""),
+            lease("kai-scheduler-a", "kai-scheduler", "me"),
+        ];
+        check(&up, &nobody, &["default-scheduler", "kai-scheduler"], &["kai-scheduler"]);
+        let pool = Schedulers { pool: Some("a".into()), ..Schedulers::default() };
+        check(&up, &pool, &["kai-scheduler"], &["kai-scheduler"]);
+        let told = Schedulers { scheduler_name: vec!["x".into()], ..Schedulers::default() };
+        check(&up, &told, &["x"], &["x"]);
+    }
+
+    #[test]
+    fn the_settings_of_an_installation_are_found() {
+        let map = json!({"metadata": {"name": "muster-scheduler", "namespace": "muster-system"},
+            "data": {"scheduler.yaml": "kind: SchedulingShard\nspec: {placementStrategy: {gpu: spread}}\n"}});
+        let setup = setup_of(&[lease("kai-scheduler", "kai-scheduler", "me")], &[map], &Schedulers::default());
+        assert_eq!(setup.config.unwrap()["spec"]["placementStrategy"]["gpu"], "spread");
+    }
+
+    /// Two nodes of two GPUs. `run` runs, `wait` does not fit, `lost` names a queue that is not there.
+    pub const CLUSTER: &str = "
+apiVersion: v1
+kind: Node
+metadata: {name: a, labels: {rack: r1}}
+status: {allocatable: {cpu: '8', memory: 16Gi, pods: '110', nvidia.com/gpu: '2'}, conditions: [{type: Ready, status: 'True'}]}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: b}
+status: {allocatable: {cpu: '8', memory: 16Gi, pods: '110', nvidia.com/gpu: '2'}, conditions: [{type: Ready, status: 'True'}]}
+---
+apiVersion: scheduling.run.ai/v2
+kind: Queue
+metadata: {name: top, uid: q0}
+spec: {resources: {gpu: {quota: 4, limit: -1, overQuotaWeight: 1}, cpu: {quota: -1, limit: -1}, memory: {quota: -1, limit: -1}}}
+---
+apiVersion: scheduling.run.ai/v2
+kind: Queue
+metadata: {name: team, uid: q1}
+spec: {parentQueue: top, resources: {gpu: {quota: 3, limit: 4, overQuotaWeight: 1}, cpu: {quota: -1, limit: -1}, memory: {quota: -1, limit: -1}}}
+---
+apiVersion: scheduling.run.ai/v2alpha2
+kind: PodGroup
+metadata: {name: run, namespace: ml, uid: g1, creationTimestamp: '2026-01-01T11:00:00Z'}
+spec: {minMember: 1, queue: team}
+---
+apiVersion: scheduling.run.ai/v2alpha2
+kind: PodGroup
+metadata: {name: wait, namespace: ml, uid: g2, creationTimestamp: '2026-01-01T11:58:00Z'}
+spec: {minMember: 2, queue: team}
+---
+apiVersion: scheduling.run.ai/v2alpha2
+kind: PodGroup
+metadata: {name: lost, namespace: other, uid: g3, creationTimestamp: '2026-01-01T11:59:50Z'}
+spec: {minMember: 1, queue: nowhere}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: run-0, namespace: ml, uid: p1, annotations: {pod-group-name: run}}
+spec: {schedulerName: kai-scheduler, nodeName: a, containers: [{name: c, resources: {requests: {cpu: '1', memory: 1Gi, nvidia.com/gpu: '2'}, limits: {nvidia.com/gpu: '2'}}}]}
+status: {phase: Running}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: wait-0, namespace: ml, uid: p2, annotations: {pod-group-name: wait}, ownerReferences: [{kind: Job, name: big}]}
+spec: {schedulerName: kai-scheduler, containers: [{name: c, resources: {requests: {nvidia.com/gpu: '2'}, limits: {nvidia.com/gpu: '2'}}}]}
+status: {phase: Pending}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: wait-1, namespace: ml, uid: p3, annotations: {pod-group-name: wait}, ownerReferences: [{kind: Job, name: big}]}
+spec: {schedulerName: kai-scheduler, containers: [{name: c, resources: {requests: {nvidia.com/gpu: '2'}, limits: {nvidia.com/gpu: '2'}}}]}
+status: {phase: Pending}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: lost-0, namespace: other, uid: p4, annotations: {pod-group-name: lost}}
+spec: {schedulerName: kai-scheduler, containers: [{name: c, resources: {requests: {cpu: '1'}}}]}
+status: {phase: Pending}
+";
+}
