@@ -96,17 +96,18 @@ impl Binder {
     ) -> Vec<Result<Bound, BindError>> {
         let with_steps = gang.iter().filter(|assignment| assignment.needs_steps());
         let _held: Vec<Hold> = with_steps.map(|assignment| self.hold(assignment.pod.clone())).collect();
-        self.carry_out(gang, needed, in_flight, Way::Inline).await
+        self.carry_out(gang, needed, in_flight, Way::Inline, CancellationToken::new()).await
     }
 
-    /// One attempt of the service.
+    /// One attempt of the service. `stop` is cancelled when it is not wanted any more.
     pub(crate) async fn attempt(
         &self,
         gang: &[Assignment],
         needed: usize,
         in_flight: usize,
+        stop: CancellationToken,
     ) -> Vec<Result<Bound, BindError>> {
-        self.carry_out(gang, needed, in_flight, Way::Service).await
+        self.carry_out(gang, needed, in_flight, Way::Service, stop).await
     }
 
     async fn carry_out(
@@ -115,16 +116,16 @@ impl Binder {
         needed: usize,
         in_flight: usize,
         way: Way,
+        stop: CancellationToken,
     ) -> Vec<Result<Bound, BindError>> {
         let until = match way {
             Way::Inline => Instant::now() + self.inner.options.patience,
             Way::Service => Instant::now(),
         };
-        let mut progress = Progress::new(gang, needed);
+        let mut progress = Progress::new(gang, needed, stop.clone());
         let with_steps: Vec<usize> = (0..gang.len()).filter(|i| gang[*i].needs_steps()).collect();
 
         let mut prepared: Vec<Option<Box<Prepared>>> = gang.iter().map(|_| None).collect();
-        let stop = progress.stop.clone();
         let attempts = with_steps.iter().map(|i| {
             let (assignment, stop) = (&gang[*i], &stop);
             async move {
@@ -434,14 +435,14 @@ struct Progress<'a> {
 }
 
 impl<'a> Progress<'a> {
-    fn new(gang: &'a [Assignment], needed: usize) -> Self {
+    fn new(gang: &'a [Assignment], needed: usize, stop: CancellationToken) -> Self {
         Progress {
             gang,
             needed: needed.min(gang.len()),
             results: gang.iter().map(|_| None).collect(),
             n_failed: 0,
             culprit: None,
-            stop: CancellationToken::new(),
+            stop,
         }
     }
 
@@ -457,17 +458,20 @@ impl<'a> Progress<'a> {
     }
 
     fn finish(self) -> Vec<Result<Bound, BindError>> {
-        let (by, text) = self.culprit.unwrap_or_default();
-        let rolled_back = || Err(BindError::RolledBack { by: by.clone(), text: text.clone() });
+        let stopped = match &self.culprit {
+            Some((by, text)) => BindError::RolledBack { by: by.clone(), text: text.clone() },
+            None => BindError::refused("its request, or another one of its gang, was withdrawn"),
+        };
+        let by_itself = |i: usize| self.culprit.as_ref().is_some_and(|(by, _)| *by == self.gang[i].pod);
         let results = self.results.into_iter().enumerate();
         results
             .map(|(i, result)| match result {
                 // What was only interrupted has no reason of its own.
-                Some(Err(BindError::Retry { .. })) if self.stop.is_cancelled() && self.gang[i].pod != by => {
-                    rolled_back()
+                Some(Err(BindError::Retry { .. })) if self.stop.is_cancelled() && !by_itself(i) => {
+                    Err(stopped.clone())
                 }
                 Some(result) => result,
-                None => rolled_back(),
+                None => Err(stopped.clone()),
             })
             .collect()
     }

@@ -393,10 +393,15 @@ impl Row {
                     return broken;
                 }
                 if whole.len() > need {
-                    let fresh = |c: &usize| self.all_left(*c, left).iter().all(|p| !there(*p));
-                    let child = whole.iter().copied().find(fresh).or(whole.first().copied())?;
-                    let batch = self.all_left(child, left);
-                    return (!batch.is_empty()).then_some(batch);
+                    // Who only comes goes first, then who is whole only together with those who come.
+                    let n_there =
+                        |g: &Group| g.pods.iter().filter(|p| left(**p) && there(**p)).count() as u32;
+                    return whole
+                        .into_iter()
+                        .map(|child| (self.whole(child, &n_there), self.all_left(child, left)))
+                        .filter(|(_, batch)| !batch.is_empty())
+                        .min_by_key(|(firm, batch)| (batch.iter().any(|p| there(*p)), *firm))
+                        .map(|(_, batch)| batch);
                 }
                 None
             }

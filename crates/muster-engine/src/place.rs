@@ -12,7 +12,7 @@ use crate::numa::{self, Ask, Take};
 use crate::queues::Trio;
 use crate::state::{Extra, Spot, St, State};
 use crate::topology::{Area, Load};
-use muster_model::{GPU, GpuOrder, GpuShare, Name, NodeReason, Reason, Resource, Strategy};
+use muster_model::{GPU, GpuOrder, GpuShare, Name, NodeReason, Reason, Resource, ShareSize, Strategy};
 use smallvec::SmallVec;
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -62,7 +62,7 @@ impl State {
         }
         let row = &self.gangs.rows[gang];
         let queue = row.queue?;
-        // Shares in memory count as on the largest GPU here; the node that is chosen has the last word.
+        // Shares in memory count as on the largest GPU here; the nodes that are chosen have the last word.
         let asked = pods.iter().fold([0; 3], |sum: Trio, p| {
             crate::queues::plus(&sum, &self.charge(self.pods.row(*p).class, self.gpu_memory.1))
         });
@@ -78,12 +78,38 @@ impl State {
         }
         let mark = self.mark();
         let mut placed = 0;
-        let outcome = self.place_group(gang, 0, pods, &Area::default(), mode, &mut placed);
+        let mut outcome = self.place_group(gang, 0, pods, &Area::default(), mode, &mut placed);
+        if outcome.is_ok()
+            && let Some(reason) = self.over_capacity_as_placed(gang, pods)
+        {
+            outcome = Err(Failure::Known(reason));
+        }
         if outcome.is_err() {
             self.rewind(&mark);
         }
         self.log.commit(mark);
         outcome
+    }
+
+    /// The same question once the pods have their nodes, where shares in memory may have come out dearer than on the largest GPU.
+    fn over_capacity_as_placed(&self, gang: GangId, pods: &[PodId]) -> Option<Reason> {
+        let by_memory = |p: &PodId| {
+            let share = self.classes.rows[self.pods.row(*p).class].share;
+            share.is_some_and(|share| matches!(share.size, ShareSize::Memory(_)))
+        };
+        if !self.policy.quotas || !pods.iter().any(by_memory) {
+            return None;
+        }
+        let row = &self.gangs.rows[gang];
+        let queue = row.queue?;
+        let placed = pods.iter().fold([0; 3], |sum: Trio, p| {
+            let pod = self.pods.row(*p);
+            let memory = pod.spot.node.and_then(|n| self.nodes.gpu_memory(n));
+            crate::queues::plus(&sum, &self.charge(pod.class, memory))
+        });
+        self.queues
+            .exceeds_limit(queue, &placed)
+            .or_else(|| if row.preemptible() { None } else { self.queues.exceeds_quota(queue, &placed) })
     }
 
     fn place_group(
@@ -498,7 +524,7 @@ impl State {
         }
         if let Some(share) = class.share
             && self.policy.quotas
-            && matches!(share.size, muster_model::ShareSize::Memory(_))
+            && matches!(share.size, ShareSize::Memory(_))
             && self.over_capacity_on(row.gang, row.class, node)
         {
             return Some(NodeReason::GpuShare);

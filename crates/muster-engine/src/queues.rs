@@ -279,14 +279,24 @@ impl Queues {
 
     /// The first queue from the leaf up that would exceed its limit.
     pub fn over_limit(&self, id: QueueId, asked: &Trio) -> Option<Reason> {
+        self.beyond_limit(id, asked, &[0; 3])
+    }
+
+    /// The same where what is asked for is among what is held already.
+    pub fn exceeds_limit(&self, id: QueueId, asked: &Trio) -> Option<Reason> {
+        self.beyond_limit(id, asked, asked)
+    }
+
+    fn beyond_limit(&self, id: QueueId, asked: &Trio, counted: &Trio) -> Option<Reason> {
         self.rows[id].path.iter().find_map(|up| {
             let row = &self.rows[*up];
+            let used = minus(&row.sums.allocated, counted);
             (0..3).find_map(|r| match row.share(r).limit {
-                Bound::At(limit) if asked[r] > 0 && row.sums.allocated[r] + asked[r] > i128::from(limit) => {
+                Bound::At(limit) if asked[r] > 0 && used[r] + asked[r] > i128::from(limit) => {
                     Some(Reason::OverLimit {
                         queue: row.name.clone(),
                         resource: RESOURCES[r].clone(),
-                        used: row.sums.allocated[r],
+                        used: used[r],
                         asked: asked[r],
                         limit: i128::from(limit),
                     })
@@ -298,14 +308,24 @@ impl Queues {
 
     /// The first queue from the leaf up in which work that cannot be preempted would exceed the quota.
     pub fn over_quota(&self, id: QueueId, asked: &Trio) -> Option<Reason> {
+        self.beyond_quota(id, asked, &[0; 3])
+    }
+
+    /// The same where what is asked for is among what is held already.
+    pub fn exceeds_quota(&self, id: QueueId, asked: &Trio) -> Option<Reason> {
+        self.beyond_quota(id, asked, asked)
+    }
+
+    fn beyond_quota(&self, id: QueueId, asked: &Trio, counted: &Trio) -> Option<Reason> {
         self.rows[id].path.iter().find_map(|up| {
             let row = &self.rows[*up];
+            let used = minus(&row.sums.firm, counted);
             (0..3).find_map(|r| match row.share(r).quota {
-                Bound::At(quota) if asked[r] > 0 && row.sums.firm[r] + asked[r] > i128::from(quota) => {
+                Bound::At(quota) if asked[r] > 0 && used[r] + asked[r] > i128::from(quota) => {
                     Some(Reason::OverQuota {
                         queue: row.name.clone(),
                         resource: RESOURCES[r].clone(),
-                        used: row.sums.firm[r],
+                        used: used[r],
                         asked: asked[r],
                         quota: i128::from(quota),
                     })

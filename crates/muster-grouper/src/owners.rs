@@ -203,7 +203,7 @@ impl Owners {
         let now = Instant::now();
         let path = {
             let mut state = self.lock();
-            let followed = state.kinds.entry(kind.clone()).or_insert_with(Followed::closed);
+            let followed = state.kinds.entry(kind.clone()).or_insert_with(|| Followed::open_from(now));
             match &followed.phase {
                 Phase::Closed(until) if now < *until => return Ok(Fetched::Found(Found::Closed)),
                 Phase::Closed(_) => {
@@ -422,9 +422,10 @@ impl Kind {
 }
 
 impl Followed {
-    fn closed() -> Self {
+    /// A kind that may be asked for from this moment on. The moment is the caller's: one that is read later would be in its future.
+    fn open_from(now: Instant) -> Self {
         Followed {
-            phase: Phase::Closed(Instant::now()),
+            phase: Phase::Closed(now),
             objects: HashMap::new(),
             read: HashMap::new(),
             refused: HashMap::new(),

@@ -19,11 +19,13 @@ const LIMIT: Duration = Duration::from_secs(600);
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let number = |n: usize, default: usize| std::env::args().nth(n).and_then(|a| a.parse().ok()).unwrap_or(default);
+    let number =
+        |n: usize, default: usize| std::env::args().nth(n).and_then(|a| a.parse().ok()).unwrap_or(default);
     let (nodes, gangs, size) = (number(1, 500), number(2, 500), number(3, 8));
     let pods = gangs * size;
     eprintln!("starting etcd and kube-apiserver");
-    let real = RealCluster::start(RealOptions { with: Vec::new(), nodes: 0, ..RealOptions::default() }).await?;
+    let real =
+        RealCluster::start(RealOptions { with: Vec::new(), nodes: 0, ..RealOptions::default() }).await?;
     let client = connect(Connect { kubeconfig: Some(real.kubeconfig.clone()), ..Connect::default() }).await?;
     let api = Api::new(client, "rate");
     prepare(&api, nodes).await?;
@@ -138,7 +140,8 @@ fn pod(gang: &str, i: usize, scheduler: &str) -> Value {
 async fn create_group(api: &Api, namespace: &str, gang: &str, size: usize) -> Result<()> {
     let group = json!({"apiVersion": "scheduling.run.ai/v2alpha2", "kind": "PodGroup", "metadata": {"name": gang},
         "spec": {"minMember": size, "queue": "team"}});
-    api.create_path(&format!("/apis/scheduling.run.ai/v2alpha2/namespaces/{namespace}/podgroups"), &group).await?;
+    api.create_path(&format!("/apis/scheduling.run.ai/v2alpha2/namespaces/{namespace}/podgroups"), &group)
+        .await?;
     Ok(())
 }
 
@@ -149,7 +152,8 @@ async fn create_gangs(api: &Api, namespace: &str, scheduler: &str, gangs: usize,
             create_group(api, namespace, &gang, size).await?;
         }
         for i in 0..size {
-            api.create_path(&format!("/api/v1/namespaces/{namespace}/pods"), &pod(&gang, i, scheduler)).await?;
+            api.create_path(&format!("/api/v1/namespaces/{namespace}/pods"), &pod(&gang, i, scheduler))
+                .await?;
         }
         Ok::<_, anyhow::Error>(())
     });
@@ -207,8 +211,11 @@ async fn bare_loop(api: &Api, nodes: usize, gangs: usize, size: usize) -> Result
     let cpu = own_cpu()? - cpu;
     let n = times.len() as f64;
     // Pods that are only there for this loop must not fill the nodes.
-    api.delete_path("/api/v1/namespaces/bare/pods", muster_runtime::api::Delete { grace_seconds: Some(0), ..Default::default() })
-        .await?;
+    api.delete_path(
+        "/api/v1/namespaces/bare/pods",
+        muster_runtime::api::Delete { grace_seconds: Some(0), ..Default::default() },
+    )
+    .await?;
     Ok(((n - 1.0) / last.duration_since(first).as_secs_f64(), cpu * 1e3 / n))
 }
 
@@ -240,7 +247,9 @@ async fn latencies(api: &Api, size: usize, rounds: usize, bare: bool) -> Result<
             }
         }
         for _ in 0..size {
-            tokio::time::timeout(Duration::from_secs(60), seen.recv()).await.context("a gang was not bound")?;
+            tokio::time::timeout(Duration::from_secs(60), seen.recv())
+                .await
+                .context("a gang was not bound")?;
         }
         took.push(begun.elapsed().as_secs_f64() * 1e3);
         let all = format!("/api/v1/namespaces/alone/pods?labelSelector=app%3D{gang}");

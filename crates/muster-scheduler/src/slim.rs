@@ -17,12 +17,22 @@ enum Cut {
 
 use Cut::{Whole, Within};
 
+const ANNOTATIONS: Cut = Within(&[("kubectl.kubernetes.io/last-applied-configuration", Whole)]);
+
+/// Owners are kept: claims that are made for one pod say so there.
 const METADATA: Cut = Within(&[
+    ("managedFields", Whole),
+    ("finalizers", Whole),
+    ("generateName", Whole),
+    ("annotations", ANNOTATIONS),
+]);
+
+const POD_METADATA: Cut = Within(&[
     ("managedFields", Whole),
     ("ownerReferences", Whole),
     ("finalizers", Whole),
     ("generateName", Whole),
-    ("annotations", Within(&[("kubectl.kubernetes.io/last-applied-configuration", Whole)])),
+    ("annotations", ANNOTATIONS),
 ]);
 
 const CONTAINER: Cut = Within(&[
@@ -41,7 +51,7 @@ const CONTAINER: Cut = Within(&[
 ]);
 
 const POD: Cut = Within(&[
-    ("metadata", METADATA),
+    ("metadata", POD_METADATA),
     (
         "spec",
         Within(&[
@@ -194,6 +204,8 @@ mod tests {
             json!({"status": {"allocatable": {}}}),
         );
         check(Kind::Queue, json!({"spec": {"images": [1]}}), json!({"spec": {"images": [1]}}));
+        let claim = json!({"metadata": {"name": "c", "ownerReferences": [{"kind": "Pod", "uid": "u"}]}});
+        check(Kind::ResourceClaim, claim.clone(), claim);
     }
 
     #[test]

@@ -13,8 +13,10 @@ pub fn pod_waits(refusal: &Refusal) -> String {
     match refusal.reasons.first() {
         Some(Reason::NoNode { tally, .. }) => {
             let nodes: u64 = tally.iter().map(|t| u64::from(t.nodes)).sum();
-            let mut counts: Vec<String> =
-                tally.iter().map(|Tally { reason, nodes, .. }| format!("{nodes} {}", known_as(reason))).collect();
+            let mut counts: Vec<String> = tally
+                .iter()
+                .map(|Tally { reason, nodes, .. }| format!("{nodes} {}", known_as(reason)))
+                .collect();
             counts.sort();
             let all = if counts.is_empty() { String::new() } else { format!(": {}", counts.join(", ")) };
             cut(format!("0/{nodes} nodes are available{all}."))

@@ -91,6 +91,20 @@ impl Processes {
         Ok(())
     }
 
+    /// Asks all of them to end and waits for it.
+    pub(crate) fn terminate(&mut self, patience: Duration) -> Result<()> {
+        for (name, child) in &mut self.running {
+            let status = Command::new("kill").args(["-TERM", &child.id().to_string()]).status()?;
+            anyhow::ensure!(status.success(), "{name} cannot be told to end: {status}");
+            let deadline = Instant::now() + patience;
+            while child.try_wait()?.is_none() {
+                anyhow::ensure!(Instant::now() < deadline, "{name} does not end");
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
+        Ok(())
+    }
+
     /// Where the output of `name` goes.
     pub(crate) fn log_of(&self, name: &str) -> PathBuf {
         self.dir.join(format!("{name}.log"))

@@ -51,6 +51,14 @@ impl Services {
     /// Ends it at once, as `kill -9` does: it lets go of nothing.
     pub fn kill(self) {}
 
+    /// Asks it to end, as an orchestrator does, and waits until it has.
+    ///
+    /// # Errors
+    /// When it has not ended after half a minute.
+    pub fn stop(mut self) -> Result<()> {
+        self.processes.terminate(Duration::from_secs(30))
+    }
+
     /// What it has said so far.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.processes.log_of(NAME)).unwrap_or_default()

@@ -21,7 +21,12 @@ impl InProcess {
         let _ = self.reviewer.set(reviewer);
     }
 
-    fn judge(&self, review: &mut Review, object: &Value, mutating: bool) -> Result<Option<Verdict>, ApiError> {
+    fn judge(
+        &self,
+        review: &mut Review,
+        object: &Value,
+        mutating: bool,
+    ) -> Result<Option<Verdict>, ApiError> {
         let Some(reviewer) = self.reviewer.get() else { return Ok(None) };
         if review.subresource.is_some() {
             return Ok(None);
@@ -49,7 +54,8 @@ impl InProcess {
             let verdict = reviewer.judge(*hook, &asked);
             review.warnings.extend(verdict.warnings.iter().cloned());
             if !verdict.errors.is_empty() {
-                let message = format!("admission webhook \"muster\" denied the request: {}", verdict.refusal());
+                let message =
+                    format!("admission webhook \"muster\" denied the request: {}", verdict.refusal());
                 return Err(ApiError::new(422, "Invalid", message));
             }
             last = Some(verdict);

@@ -69,30 +69,61 @@ pub fn run(args: Args) -> anyhow::Result<Exit> {
         live::print(output, &value, |_| queue_text(queue, &own, &notes))?;
         return Ok(Exit::Done);
     }
-    let objects: Vec<Value> = [Kind::Pod, Kind::PodGroup].iter().flat_map(|k| snapshot.of(*k).cloned()).collect();
+    let objects: Vec<Value> =
+        [Kind::Pod, Kind::PodGroup].iter().flat_map(|k| snapshot.of(*k).cloned()).collect();
     let mut moment = moment(&snapshot, &seen);
     if let Some(said) = outsider(&snapshot, &moment, &subject, namespace.as_deref()) {
         live::print(output, &json!({"gang": null, "message": said}), |_| format!("{said}\n"))?;
         return Ok(Exit::Done);
     }
-    let gang = the_gang(&objects, &moment, &subject, namespace.as_deref())?;
-    if let Some(refusal) = seen.explain(&gang) {
-        moment.refusals.insert(gang.clone(), refusal);
+    let gangs = the_gangs(&objects, &moment, &subject, namespace.as_deref())?;
+    let mut about: BTreeSet<String> = BTreeSet::new();
+    for gang in &gangs {
+        if let Some(refusal) = seen.explain(gang) {
+            moment.refusals.insert(gang.clone(), refusal);
+        }
+        about.extend(members(&moment, gang).iter().map(|(name, _)| format!("Pod {name}")));
+        about.insert(format!("PodGroup {gang}"));
     }
-    let mut about: BTreeSet<String> = members(&moment, &gang).iter().map(|(name, _)| format!("Pod {name}")).collect();
-    about.insert(format!("PodGroup {gang}"));
-    let notes = notes(&seen, &about);
-    let mut value = as_json(&moment, &gang);
-    value["notes"] = json!(notes);
+    let mut notes = notes(&seen, &about);
+    if !snapshot.unanswered.is_empty() {
+        notes.push(format!(
+            "nobody answers to {} at the moment, so nothing is bound: see `muster doctor`",
+            snapshot.unanswered.join(", ")
+        ));
+    }
+    let mut values: Vec<Value> = gangs.iter().map(|gang| as_json(&moment, gang)).collect();
+    values.iter_mut().for_each(|value| value["notes"] = json!(notes));
+    let value = if values.len() == 1 { values.remove(0) } else { json!({"items": values}) };
     live::print(output, &value, |_| {
-        let notes: String = notes.iter().map(|note| format!("Note: {note}\n")).collect();
-        as_text(&moment, &gang) + &notes
+        let notes = notes.iter().map(|note| format!("Note: {note}\n"));
+        gangs.iter().map(|gang| as_text(&moment, gang)).chain(notes).collect()
     })?;
     Ok(Exit::Done)
 }
 
+/// The gangs of one owner are all explained; names in several namespaces mean different things.
+fn the_gangs(
+    objects: &[Value],
+    moment: &Moment,
+    subject: &str,
+    namespace: Option<&str>,
+) -> anyhow::Result<Vec<Key>> {
+    let gangs = gangs_meant(objects, moment, subject, namespace);
+    let spaces: BTreeSet<_> = gangs.iter().map(|key| &key.namespace).collect();
+    if gangs.len() > 1 && gangs.len() <= MOST_NAMED && spaces.len() == 1 {
+        return Ok(gangs);
+    }
+    Ok(vec![the_gang(objects, moment, subject, namespace)?])
+}
+
 /// The only gang that the name means.
-fn the_gang(objects: &[Value], moment: &Moment, subject: &str, namespace: Option<&str>) -> anyhow::Result<Key> {
+fn the_gang(
+    objects: &[Value],
+    moment: &Moment,
+    subject: &str,
+    namespace: Option<&str>,
+) -> anyhow::Result<Key> {
     let gangs = gangs_meant(objects, moment, subject, namespace);
     match gangs.as_slice() {
         [gang] => Ok(gang.clone()),
@@ -110,7 +141,8 @@ fn the_gang(objects: &[Value], moment: &Moment, subject: &str, namespace: Option
         several => {
             let names: Vec<String> = several.iter().map(Key::to_string).collect();
             let spaces: BTreeSet<_> = several.iter().map(|key| &key.namespace).collect();
-            let how = if spaces.len() > 1 { "which namespace with -n" } else { "which one with podgroup/NAME" };
+            let how =
+                if spaces.len() > 1 { "which namespace with -n" } else { "which one with podgroup/NAME" };
             bail!("{subject} may mean {}\nhint: say {how}", names.join(" or "));
         }
     }
@@ -176,7 +208,8 @@ fn moment(snapshot: &Snapshot, seen: &Seen) -> Moment {
     let mut moment = Moment { refusals: seen.refusals.clone(), ..Moment::default() };
     let decisions = &seen.decisions;
     let bound: BTreeMap<&Key, _> = decisions.binds.iter().map(|b| (&b.pod, &b.placement.node)).collect();
-    let promised: BTreeMap<&Key, _> = decisions.pipelined.iter().map(|p| (&p.pod, &p.placement.node)).collect();
+    let promised: BTreeMap<&Key, _> =
+        decisions.pipelined.iter().map(|p| (&p.pod, &p.placement.node)).collect();
     let evicted: BTreeSet<&Key> = decisions.evictions.iter().map(|e| &e.pod).collect();
     for pod in &seen.cluster.pods {
         let (phase, node) = if let Some(node) = promised.get(&pod.key) {
@@ -222,7 +255,9 @@ fn moment(snapshot: &Snapshot, seen: &Seen) -> Moment {
 fn queue_text(queue: &QueueRow, gangs: &[&GangRow], notes: &[String]) -> String {
     let mut text = match (&queue.broken, &queue.parent) {
         (Some(why), _) => format!("queue {} takes no work: {why}\n", queue.name),
-        (None, Some(parent)) => format!("queue {}, below {parent}, priority {}\n", queue.name, queue.priority),
+        (None, Some(parent)) => {
+            format!("queue {}, below {parent}, priority {}\n", queue.name, queue.priority)
+        }
         (None, None) => format!("queue {}, priority {}\n", queue.name, queue.priority),
     };
     for (r, resource) in RESOURCES.iter().enumerate().rev() {
@@ -358,8 +393,8 @@ fn as_json(moment: &Moment, gang: &Key) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use muster_model::Time;
     use crate::live::tests::{CLUSTER as LIVE, of_yaml};
+    use muster_model::Time;
     use muster_scenario::{Case, DEFAULT_NOW, cases_of, manifests};
 
     /// A cluster in short hand, after one cycle.
@@ -416,7 +451,10 @@ mod tests {
         assert_eq!(gang, Key::new("ml", "wait"));
         moment.refusals.extend(seen.explain(&gang).map(|refusal| (gang.clone(), refusal)));
         let said = as_text(&moment, &gang);
-        assert!(said.starts_with("ml/wait in queue team waits: 0 pods placed, 2 waiting, 2 needed"), "{said}");
+        assert!(
+            said.starts_with("ml/wait in queue team waits: 0 pods placed, 2 waiting, 2 needed"),
+            "{said}"
+        );
         assert!(said.contains("limit of 4 GPUs: 2 in use, 4 asked for"), "{said}");
         assert!(said.contains("What would help:"), "{said}");
         let placed = as_text(&moment, &Key::new("ml", "run"));
@@ -432,7 +470,12 @@ mod tests {
         let team = queues.iter().find(|q| &*q.name == "team").unwrap();
         let said = queue_text(team, &gangs.iter().filter(|g| &*g.queue == "team").collect::<Vec<_>>(), &[]);
         assert!(said.starts_with("queue team, below top, priority"), "{said}");
-        assert!(said.contains("gpu: 2 GPUs in use, 6 GPUs with what waits; quota 3 GPUs, fair share 4 GPUs, limit 4 GPUs"), "{said}");
+        assert!(
+            said.contains(
+                "gpu: 2 GPUs in use, 6 GPUs with what waits; quota 3 GPUs, fair share 4 GPUs, limit 4 GPUs"
+            ),
+            "{said}"
+        );
         assert!(said.contains("    ml/wait: queue team would exceed its limit"), "{said}");
     }
 
@@ -447,11 +490,19 @@ mod tests {
     #[test]
     fn a_pod_in_no_gang_says_whose_it_is() {
         let pod = |meta: &str, spec: &str, phase: &str| {
-            format!("{{apiVersion: v1, kind: Pod, metadata: {{name: x, namespace: d{meta}}}, spec: {{{spec}}}, status: {{phase: {phase}}}}}\n")
+            format!(
+                "{{apiVersion: v1, kind: Pod, metadata: {{name: x, namespace: d{meta}}}, spec: {{{spec}}}, status: {{phase: {phase}}}}}\n"
+            )
         };
-        check_outsider(&pod("", "nodeName: a", "Running"), "left to the scheduler default-scheduler; it is on a");
+        check_outsider(
+            &pod("", "nodeName: a", "Running"),
+            "left to the scheduler default-scheduler; it is on a",
+        );
         check_outsider(&pod("", "schedulerName: kai-scheduler", "Succeeded"), "d/x is over: Succeeded");
         let named = ", annotations: {pod-group-name: gone}";
-        check_outsider(&pod(named, "schedulerName: kai-scheduler", "Pending"), "PodGroup gone that its annotation");
+        check_outsider(
+            &pod(named, "schedulerName: kai-scheduler", "Pending"),
+            "PodGroup gone that its annotation",
+        );
     }
 }

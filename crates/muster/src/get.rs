@@ -57,8 +57,9 @@ const LOOK_AGAIN: Duration = Duration::from_secs(2);
 
 pub fn run(args: Args) -> anyhow::Result<Exit> {
     if let Some(file) = &args.file {
-        let snapshot = Snapshot::of_documents(&read_objects(file)?)?
-            .with_context(|| format!("{} is no snapshot\nhint: `muster snapshot --file {0}` writes one", file.display()))?;
+        let snapshot = Snapshot::of_documents(&read_objects(file)?)?.with_context(|| {
+            format!("{} is no snapshot\nhint: `muster snapshot --file {0}` writes one", file.display())
+        })?;
         let only = args.namespaces.namespace.clone();
         show(&args, &snapshot, only.as_deref())?;
         return Ok(Exit::Done);
@@ -156,7 +157,19 @@ fn age(created: Time, now: Timestamp) -> String {
 }
 
 fn gang_table(rows: &[GangRow], now: Timestamp, with_namespace: bool) -> Table {
-    let mut names = vec!["Name", "Queue", "Priority", "Pods", "GPUs", "State", "Age", "Reason", "+Dialect", "+Preemptible", "+Why"];
+    let mut names = vec![
+        "Name",
+        "Queue",
+        "Priority",
+        "Pods",
+        "GPUs",
+        "State",
+        "Age",
+        "Reason",
+        "+Dialect",
+        "+Preemptible",
+        "+Why",
+    ];
     if with_namespace {
         names.insert(0, "Namespace");
     }
@@ -202,8 +215,26 @@ fn bound(resource: &Resource, bound: Bound) -> String {
 
 fn queue_table(rows: &[QueueRow]) -> Table {
     let mut table = Table::new(columns(&[
-        "Queue", "Gangs", "Waiting", "GPU", "Requested", "Quota", "Fair", "Limit", "CPU", "+Requested", "+Quota", "+Fair",
-        "+Limit", "Memory", "+Requested", "+Quota", "+Fair", "+Limit", "+Priority", "Remark",
+        "Queue",
+        "Gangs",
+        "Waiting",
+        "GPU",
+        "Requested",
+        "Quota",
+        "Fair",
+        "Limit",
+        "CPU",
+        "+Requested",
+        "+Quota",
+        "+Fair",
+        "+Limit",
+        "Memory",
+        "+Requested",
+        "+Quota",
+        "+Fair",
+        "+Limit",
+        "+Priority",
+        "Remark",
     ]));
     for queue in rows {
         let mut cells = vec![
@@ -238,13 +269,28 @@ fn queue_table(rows: &[QueueRow]) -> Table {
 
 fn node_table(rows: &[NodeRow]) -> Table {
     let mut table = Table::new(columns(&[
-        "Name", "State", "GPU", "Use", "CPU", "Memory", "Pods", "Pool", "+Free", "+Shared", "+Topology",
+        "Name",
+        "State",
+        "GPU",
+        "Use",
+        "CPU",
+        "Memory",
+        "Pods",
+        "Pool",
+        "+Free",
+        "+Shared",
+        "+Topology",
     ]));
     for node in rows {
         let used = |resource: &Resource, i: usize| {
-            format!("{}/{}", plain(resource, node.used[i].into()), plain(resource, node.allocatable[i].into()))
+            format!(
+                "{}/{}",
+                plain(resource, node.used[i].into()),
+                plain(resource, node.allocatable[i].into())
+            )
         };
-        let topology: Vec<String> = node.topology.iter().map(|(level, domain)| format!("{level}={domain}")).collect();
+        let topology: Vec<String> =
+            node.topology.iter().map(|(level, domain)| format!("{level}={domain}")).collect();
         table.rows.push(row(vec![
             node.name.to_string(),
             node.state.to_owned(),

@@ -7,11 +7,11 @@
 
 use anyhow::{Context, bail};
 use clap::ValueEnum;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use muster_model::{Cluster, Decisions, Diagnostic, Key, Refusal, Time};
 use muster_runtime::Api;
 use muster_runtime::connect::{Connect, connect};
-use muster_runtime::lease::SCHEDULER_NAME;
+use muster_runtime::lease::{HELD_BY, SCHEDULER_NAME};
 use muster_scheduler::core::Core;
 use muster_scheduler::ingest::Input;
 use muster_scheduler::record::{Setup, advance};
@@ -129,6 +129,8 @@ pub struct Snapshot {
     pub objects: Vec<(Kind, Vec<Value>)>,
     /// Kinds that the cluster does not serve, or does not let us read.
     pub left_out: Vec<(Kind, String)>,
+    /// Scheduler names among the settings' that nobody answers to at the moment; none in a file, which does not know.
+    pub unanswered: Vec<String>,
 }
 
 /// Reads everything. Lists of several kinds are under way at the same time.
@@ -136,8 +138,13 @@ pub async fn snapshot(link: &Link, schedulers: &Schedulers) -> anyhow::Result<Sn
     let lists = Kind::ALL.map(|kind| async move { (kind, list(&link.api, &collection(kind)).await) });
     let leases = list(&link.api, "/apis/coordination.k8s.io/v1/leases");
     let (lists, leases) = tokio::join!(futures::future::join_all(lists), leases);
-    let mut snapshot =
-        Snapshot { taken: Timestamp::now(), setup: Setup::default(), objects: Vec::new(), left_out: Vec::new() };
+    let mut snapshot = Snapshot {
+        taken: Timestamp::now(),
+        setup: Setup::default(),
+        objects: Vec::new(),
+        left_out: Vec::new(),
+        unanswered: Vec::new(),
+    };
     let mut conf_maps = Vec::new();
     for (kind, listed) in lists {
         match listed {
@@ -165,8 +172,11 @@ pub async fn snapshot(link: &Link, schedulers: &Schedulers) -> anyhow::Result<Sn
             }
         }
     }
-    // Who may not read leases says the names by --scheduler-name.
-    snapshot.setup = setup_of(&leases.unwrap_or_default(), &conf_maps, schedulers);
+    // Who may not read leases says the names by --scheduler-name, and is not told who answers to them.
+    snapshot.setup = setup_of(leases.as_deref().unwrap_or_default(), &conf_maps, schedulers);
+    if let Ok(leases) = &leases {
+        snapshot.unanswered = unanswered(leases, &snapshot.setup, snapshot.taken);
+    }
     Ok(snapshot)
 }
 
@@ -177,7 +187,11 @@ fn is_needed(kind: Kind) -> bool {
 
 fn collection(kind: Kind) -> String {
     let (group, version, plural) = kind.resource();
-    if group.is_empty() { format!("/api/{version}/{plural}") } else { format!("/apis/{group}/{version}/{plural}") }
+    if group.is_empty() {
+        format!("/api/{version}/{plural}")
+    } else {
+        format!("/apis/{group}/{version}/{plural}")
+    }
 }
 
 /// A list that takes longer than its pages are kept begins again, so often.
@@ -235,7 +249,9 @@ fn trim(kind: Kind, object: &mut Value) {
             for list in ["containers", "initContainers", "ephemeralContainers"] {
                 let containers = fields.get_mut("spec").and_then(|spec| spec.get_mut(list));
                 for container in containers.and_then(Value::as_array_mut).into_iter().flatten() {
-                    for variable in container.get_mut("env").and_then(Value::as_array_mut).into_iter().flatten() {
+                    for variable in
+                        container.get_mut("env").and_then(Value::as_array_mut).into_iter().flatten()
+                    {
                         if let Value::Object(variable) = variable {
                             variable.remove("value");
                         }
@@ -275,7 +291,8 @@ fn setup_of(leases: &[Value], conf_maps: &[Value], told: &Schedulers) -> Setup {
         setup.scheduler_names = held.keys().map(|name| (*name).to_owned()).collect();
     }
     // Kubernetes' own scheduler knows no groups, so whoever stands in for it makes none.
-    setup.grouped = setup.scheduler_names.iter().filter(|name| *name != "default-scheduler").cloned().collect();
+    setup.grouped =
+        setup.scheduler_names.iter().filter(|name| *name != "default-scheduler").cloned().collect();
     setup.pool = told.pool.clone().filter(|pool| !pool.is_empty());
     let home = held.values().next().map(|lease| &lease["metadata"]["namespace"]);
     let name = muster_runtime::lease::lease_name("muster-scheduler", &shard);
@@ -285,6 +302,36 @@ fn setup_of(leases: &[Value], conf_maps: &[Value], told: &Schedulers) -> Setup {
     });
     setup.config = conf.and_then(conf_of).and_then(|text| serde_saphyr::from_str(text).ok());
     setup
+}
+
+/// How long a lease that is held was not renewed, if it is one of ours and longer than it may be; `None`: all is well, or it is none of ours.
+pub fn silence(lease: &Value, now: Timestamp) -> Option<(SignedDuration, i64)> {
+    let holder = lease["spec"]["holderIdentity"].as_str().filter(|holder| !holder.is_empty())?;
+    // A lease that somebody else holds by now is theirs to keep.
+    if lease["metadata"]["annotations"][HELD_BY] != holder {
+        return None;
+    }
+    let seconds = lease["spec"]["leaseDurationSeconds"].as_i64().unwrap_or(15);
+    let renewed: Option<Timestamp> = lease["spec"]["renewTime"].as_str().and_then(|text| text.parse().ok());
+    let silent = renewed.map_or(SignedDuration::MAX, |at| now.duration_since(at));
+    (silent > SignedDuration::from_secs(seconds.saturating_mul(2))).then_some((silent, seconds))
+}
+
+/// Scheduler names for which no lease is held and renewed.
+fn unanswered(leases: &[Value], setup: &Setup, now: Timestamp) -> Vec<String> {
+    let shard = setup.pool.clone().unwrap_or_default();
+    let answers = |name: &String| {
+        let own = muster_runtime::lease::lease_name(name, &shard);
+        leases.iter().any(|lease| {
+            let meta = &lease["metadata"];
+            let held = lease["spec"]["holderIdentity"].as_str().is_some_and(|holder| !holder.is_empty());
+            meta["annotations"][SCHEDULER_NAME] == name.as_str()
+                && meta["name"] == own.as_str()
+                && held
+                && silence(lease, now).is_none()
+        })
+    };
+    setup.scheduler_names.iter().filter(|name| !answers(name)).cloned().collect()
 }
 
 impl Snapshot {
@@ -307,7 +354,9 @@ impl Snapshot {
             "settings": self.setup,
             "leftOut": left_out,
         });
-        std::iter::once(head).chain(self.objects.iter().flat_map(|(_, items)| items.iter().cloned())).collect()
+        std::iter::once(head)
+            .chain(self.objects.iter().flat_map(|(_, items)| items.iter().cloned()))
+            .collect()
     }
 
     /// The objects of a file; `None` if it is no snapshot but somebody's manifests.
@@ -317,10 +366,13 @@ impl Snapshot {
         let head = match heads.as_slice() {
             [] => return Ok(None),
             [head] => head,
-            _ => bail!("there are several snapshots among the files\nhint: give one, and manifests beside it"),
+            _ => {
+                bail!("there are several snapshots among the files\nhint: give one, and manifests beside it")
+            }
         };
-        let setup: Setup = serde_json::from_value(head["settings"].clone())
-            .context("the settings of the snapshot cannot be read: field settings of the document Snapshot")?;
+        let setup: Setup = serde_json::from_value(head["settings"].clone()).context(
+            "the settings of the snapshot cannot be read: field settings of the document Snapshot",
+        )?;
         let taken = head["taken"].as_str().and_then(k8s_table::parse_time).context(
             "the snapshot does not say when it was taken: field taken of the document Snapshot, such as 2026-01-01T12:00:00Z",
         )?;
@@ -332,7 +384,13 @@ impl Snapshot {
             });
             (kind, ours.cloned().collect())
         });
-        Ok(Some(Snapshot { taken, setup, objects: objects.into(), left_out: Vec::new() }))
+        Ok(Some(Snapshot {
+            taken,
+            setup,
+            objects: objects.into(),
+            left_out: Vec::new(),
+            unanswered: Vec::new(),
+        }))
     }
 
     /// What a scheduler that knows just this would decide now.
@@ -340,9 +398,10 @@ impl Snapshot {
         let (_, _, mut diagnostics) = self.setup.read();
         let mut core = self.setup.core();
         let now = self.now();
-        let puts = self.objects.iter().flat_map(|(kind, items)| {
-            items.iter().map(|object| Input::Put(*kind, object.clone()))
-        });
+        let puts = self
+            .objects
+            .iter()
+            .flat_map(|(kind, items)| items.iter().map(|object| Input::Put(*kind, object.clone())));
         let inputs = puts.chain(Kind::ALL.into_iter().map(Input::Known)).collect();
         let output = advance(&mut core, inputs, now).unwrap_or_default();
         diagnostics.extend(output.diagnostics);
@@ -426,7 +485,10 @@ pub mod tests {
     #[track_caller]
     fn check(leases: &[Value], told: &Schedulers, names: &[&str], grouped: &[&str]) {
         let setup = setup_of(leases, &[], told);
-        assert_eq!((setup.scheduler_names, setup.grouped), (names.iter().map(|n| n.to_string()).collect(), grouped.iter().map(|n| n.to_string()).collect()));
+        assert_eq!(
+            (setup.scheduler_names, setup.grouped),
+            (names.iter().map(|n| n.to_string()).collect(), grouped.iter().map(|n| n.to_string()).collect())
+        );
     }
 
     #[test]
@@ -448,10 +510,28 @@ pub mod tests {
     }
 
     #[test]
+    fn a_name_whose_lease_is_not_renewed_is_not_answered_to() {
+        let now: Timestamp = "2026-01-01T12:00:00Z".parse().unwrap();
+        let renewed = |at: &str| {
+            let mut lease = lease("kai-scheduler", "kai-scheduler", "me");
+            lease["metadata"]["annotations"][HELD_BY] = json!("me");
+            lease["spec"]["renewTime"] = json!(at);
+            lease
+        };
+        let setup = Setup { scheduler_names: vec!["kai-scheduler".into()], ..Setup::default() };
+        let none = |leases: &[Value]| unanswered(leases, &setup, now).is_empty();
+        assert!(none(&[renewed("2026-01-01T11:59:50.123456Z")]));
+        assert!(!none(&[renewed("2026-01-01T11:59:20Z")]));
+        assert!(!none(&[lease("kai-scheduler", "kai-scheduler", "")]));
+        assert!(!none(&[]));
+    }
+
+    #[test]
     fn the_settings_of_an_installation_are_found() {
         let map = json!({"metadata": {"name": "muster-scheduler", "namespace": "muster-system"},
             "data": {"scheduler.yaml": "kind: SchedulingShard\nspec: {placementStrategy: {gpu: spread}}\n"}});
-        let setup = setup_of(&[lease("kai-scheduler", "kai-scheduler", "me")], &[map], &Schedulers::default());
+        let setup =
+            setup_of(&[lease("kai-scheduler", "kai-scheduler", "me")], &[map], &Schedulers::default());
         assert_eq!(setup.config.unwrap()["spec"]["placementStrategy"]["gpu"], "spread");
     }
 

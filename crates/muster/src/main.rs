@@ -5,8 +5,11 @@
 
 mod admission;
 mod crds;
+mod demo;
+mod doctor;
 mod explain;
 mod get;
+mod install;
 mod instance;
 mod live;
 mod replay;
@@ -15,6 +18,7 @@ mod services;
 mod simulate;
 mod snapshot;
 mod test;
+mod top;
 mod up;
 mod view;
 
@@ -27,7 +31,7 @@ use std::process::ExitCode;
     name = "muster",
     version,
     about = "One scheduling platform for AI and batch work on Kubernetes",
-    after_help = "Start here:\n  muster up --nodes 4 --gpus 8     a cluster with GPU nodes, on this machine\n  muster crds | kubectl apply --server-side -f -     every workload and queue API, on any cluster"
+    after_help = "Start here:\n  muster demo                      a tour, in under a minute\n  muster up --nodes 4 --gpus 8     a cluster with GPU nodes, on this machine\n  muster get gangs -A; muster explain job/NAME; muster doctor      on any cluster\n  muster crds | kubectl apply --server-side -f -     every workload and queue API, on any cluster"
 )]
 struct Cli {
     #[command(subcommand)]
@@ -36,6 +40,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// A tour of Muster in this terminal, in under a minute
+    Demo(demo::Args),
     /// Start a cluster with simulated nodes in this process, until Ctrl-C
     Up(up::Args),
     /// Stop a cluster that `muster up` runs
@@ -44,14 +50,22 @@ enum Command {
     Crds(crds::Args),
     /// Run Muster's services against the cluster of the kubeconfig
     Run(run::Args),
+    /// Install Muster into the cluster of the kubeconfig
+    Install(install::Args),
+    /// Take Muster out of the cluster again
+    Uninstall(install::UninstallArgs),
     /// Run scenario files: a cluster, some cycles and what must come out
     Test(test::Args),
-    /// Say what would be bound, evicted and promised, from manifests
+    /// Say what would be bound, evicted and promised, from manifests or on the live cluster
     Simulate(simulate::Args),
     /// Say why a gang waits and what would help, or where it is placed
     Explain(explain::Args),
     /// List gangs, queues or nodes as Muster sees them
     Get(get::Args),
+    /// Show queues and nodes by use, fragmentation, and who waits
+    Top(top::Args),
+    /// Find what is stuck, wrong or orphaned, and say how to mend it
+    Doctor(doctor::Args),
     /// Write what scheduling looks at into a file
     Snapshot(snapshot::Args),
     /// Run a recording of the scheduler again
@@ -79,14 +93,19 @@ fn main() -> ExitCode {
         .with_writer(std::io::stderr)
         .init();
     let outcome = match Cli::parse().command {
+        Command::Demo(args) => demo::run(args),
         Command::Up(args) => up::up(args),
         Command::Down(args) => up::down(args),
         Command::Crds(args) => crds::print(args),
         Command::Run(args) => run::run(args),
+        Command::Install(args) => install::install(args),
+        Command::Uninstall(args) => install::uninstall(args),
         Command::Test(args) => test::run(args),
         Command::Simulate(args) => simulate::run(args),
         Command::Explain(args) => explain::run(args),
         Command::Get(args) => get::run(args),
+        Command::Top(args) => top::run(args),
+        Command::Doctor(args) => doctor::run(args),
         Command::Snapshot(args) => snapshot::run(args),
         Command::Replay(args) => replay::run(args),
     };

@@ -35,7 +35,8 @@ pub fn run(args: Args) -> anyhow::Result<Exit> {
     let from: Box<dyn BufRead> = if args.file.as_os_str() == "-" {
         Box::new(std::io::stdin().lock())
     } else {
-        let file = std::fs::File::open(&args.file).with_context(|| format!("cannot read {}", args.file.display()))?;
+        let file = std::fs::File::open(&args.file)
+            .with_context(|| format!("cannot read {}", args.file.display()))?;
         Box::new(BufReader::new(file))
     };
     let said = || args.file.display().to_string();
@@ -134,7 +135,8 @@ fn cycle_json(replayed: &Replayed) -> Value {
     if let Some(output) = &replayed.output {
         let decisions = &output.decisions;
         let bind = |pod: &muster_model::Key, node: &str, action: &str| json!({"pod": pod.to_string(), "node": node, "action": action});
-        value["binds"] = decisions.binds.iter().map(|b| bind(&b.pod, &b.placement.node, b.action.name())).collect();
+        value["binds"] =
+            decisions.binds.iter().map(|b| bind(&b.pod, &b.placement.node, b.action.name())).collect();
         value["promises"] =
             decisions.pipelined.iter().map(|p| bind(&p.pod, &p.placement.node, p.action.name())).collect();
         value["evictions"] = decisions
@@ -163,7 +165,12 @@ fn cycle_text(replayed: &Replayed) -> String {
         text.push_str(&format!("  {} binds {} to {}\n", bind.action.name(), bind.pod, bind.placement.node));
     }
     for promise in &decisions.pipelined {
-        text.push_str(&format!("  {} promises {} {}\n", promise.action.name(), promise.pod, promise.placement.node));
+        text.push_str(&format!(
+            "  {} promises {} {}\n",
+            promise.action.name(),
+            promise.pod,
+            promise.placement.node
+        ));
     }
     for refusal in &decisions.refusals {
         text.push_str(&format!("  {}\n", words::headline(refusal)));
@@ -212,7 +219,11 @@ mod tests {
         assert!(same.text("kai").ends_with("every cycle decided the same\n"), "{}", same.text("kai"));
         let changed = String::from_utf8(text).unwrap().replace("\"limit\":4", "\"limit\":8");
         let different = tally(changed.as_bytes());
-        assert!(different.text("kai").contains("1 cycles decided otherwise, first cycle 1"), "{}", different.text("kai"));
+        assert!(
+            different.text("kai").contains("1 cycles decided otherwise, first cycle 1"),
+            "{}",
+            different.text("kai")
+        );
         assert_eq!(different.json("kai")["same"], false);
     }
 }

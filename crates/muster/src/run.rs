@@ -73,6 +73,9 @@ pub struct Args {
     /// The image of such pods
     #[arg(long, value_name = "IMAGE")]
     scale_image: Option<String>,
+    /// The image that the operator's Deployments run
+    #[arg(long, value_name = "IMAGE", default_value = "")]
+    operator_image: String,
     /// Where webhooks listen [default: any port of 127.0.0.1; 0.0.0.0:9443 in a cluster]
     #[arg(long, value_name = "ADDRESS")]
     webhook_address: Option<SocketAddr>,
@@ -173,6 +176,7 @@ fn wanted(args: &Args) -> anyhow::Result<Wanted> {
         reservation_image: args.reservation_image.clone(),
         scale_namespace: args.scale_namespace.clone(),
         scale_image: args.scale_image.clone(),
+        operator_image: args.operator_image.clone(),
         metrics_address: args.metrics_address,
         health_address: args.health_address,
         ..Wanted::default()

@@ -8,9 +8,9 @@ use crate::admission::InProcess;
 use anyhow::Context as _;
 use clap::ValueEnum;
 use kube::Client;
-use muster_runtime::lease::{self, Claim, ClaimError};
 use muster_runtime::health::{Pages, serve};
-use muster_runtime::{Clock, Context, Health, Metrics};
+use muster_runtime::lease::{self, Claim, ClaimError, Lease};
+use muster_runtime::{Clock, Context, Health, Key, Metrics};
 use muster_scheduler::BindMode;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -44,6 +44,10 @@ pub enum Component {
 }
 
 impl Component {
+    /// Those that one process at a time runs, under one lease.
+    const CONTROLLERS: [Self; 6] =
+        [Self::Binder, Self::Grouper, Self::Podgroups, Self::Queues, Self::ScaleAdjuster, Self::Operator];
+
     /// What runs when nothing else is said.
     pub const DEFAULT: [Self; 7] = [
         Self::Scheduler,
@@ -137,7 +141,12 @@ impl Default for Wanted {
 }
 
 /// Runs the services until cancelled, or until one cannot go on.
-pub async fn run(client: Client, clock: Clock, wanted: Wanted, cancel: CancellationToken) -> anyhow::Result<()> {
+pub async fn run(
+    client: Client,
+    clock: Clock,
+    wanted: Wanted,
+    cancel: CancellationToken,
+) -> anyhow::Result<()> {
     let cancel = cancel.child_token();
     let _ends_with_us = cancel.clone().drop_guard();
     let options = scheduler_options(&wanted)?;
@@ -146,59 +155,20 @@ pub async fn run(client: Client, clock: Clock, wanted: Wanted, cancel: Cancellat
     let (cx, write_events) =
         Context::reporting(client.clone(), "muster", clock, cancel.clone(), metrics.clone(), health.clone());
     for address in pages(&wanted) {
-        let (at, server) = serve(address, Pages::new(health.clone(), metrics.clone()), cancel.clone()).await?;
+        let (at, server) =
+            serve(address, Pages::new(health.clone(), metrics.clone()), cancel.clone()).await?;
         tracing::info!("metrics and probes at http://{at}");
-        tasks.spawn(async move {
-            server.await;
-            Ok(())
-        });
+        tasks.spawn(without_end(server));
     }
+    tasks.spawn(without_end(write_events));
     let has = |component| wanted.components.contains(&component);
-    let mut start = |service: futures::future::BoxFuture<'static, ()>| {
-        tasks.spawn(async move {
-            service.await;
-            Ok(())
-        });
-    };
-    start(Box::pin(write_events));
-    if has(Component::Grouper) {
-        let options = muster_grouper::Options {
-            scheduler_names: wanted.grouped.clone(),
-            queue_label: wanted.queue_label.clone(),
-            node_pool_label: wanted.node_pool_label.clone(),
-            default_queue: wanted.default_queue.clone(),
-            ..Default::default()
-        };
-        start(Box::pin(muster_grouper::start(&cx, options)));
-    }
-    if has(Component::Binder) {
-        start(Box::pin(muster_binder::start(&cx, binder_options(&wanted))));
-    }
-    if has(Component::Podgroups) || has(Component::Queues) {
-        let options = muster_controllers::status::Options {
-            podgroups: has(Component::Podgroups),
-            queues: has(Component::Queues),
-            ..Default::default()
-        };
-        start(Box::pin(muster_controllers::status::start(&cx, options)));
-    }
-    if has(Component::ScaleAdjuster) {
-        let options = muster_controllers::scale::Options {
-            scheduler_names: wanted.scheduler_names.clone(),
-            namespace: wanted.scale_namespace.clone(),
-            ..Default::default()
-        };
-        let options = match &wanted.scale_image {
-            Some(image) => muster_controllers::scale::Options { image: image.clone(), ..options },
-            None => options,
-        };
-        start(Box::pin(muster_controllers::scale::start(&cx, options)));
-    }
     if has(Component::Admission)
         && let Some(admission) = wanted.admission.clone()
     {
         match admission {
-            Admission::Webhooks(options) => start(Box::pin(muster_webhook::start(&cx, options))),
+            Admission::Webhooks(options) => {
+                drop(tasks.spawn(without_end(muster_webhook::start(&cx, options))))
+            }
             Admission::InProcess(hook) => {
                 let (world, filled) = muster_webhook::Watched::new(&cx);
                 let settings = muster_webhook::Settings {
@@ -207,30 +177,200 @@ pub async fn run(client: Client, clock: Clock, wanted: Wanted, cancel: Cancellat
                     ..Default::default()
                 };
                 hook.begin(muster_webhook::Reviewer { settings: Arc::new(settings), world, grouper: None });
-                start(Box::pin(filled));
+                tasks.spawn(without_end(filled));
             }
         }
+    }
+    for watch in cx.stores.take_watches() {
+        tasks.spawn(without_end(watch));
+    }
+    let controllers: BTreeSet<Component> =
+        wanted.components.intersection(&Component::CONTROLLERS.into()).copied().collect();
+    let needs_namespace = has(Component::Scheduler) || !controllers.is_empty();
+    if needs_namespace {
+        ensure_namespace(&cx.api, &wanted.namespace).await?;
+    }
+    if has(Component::Scheduler) {
+        let claim = Claim {
+            namespace: wanted.namespace.clone(),
+            names: wanted.scheduler_names.clone(),
+            shard: wanted.pool.clone().unwrap_or_default(),
+            identity: wanted.identity.clone(),
+            take_over: wanted.take_over,
+        };
+        let start: Start = Box::new(move |cx| vec![Box::pin(muster_scheduler::start(cx, options.clone()))]);
+        tasks.spawn(in_turn(cx.clone(), client.clone(), Turn::Names(claim), start));
+    }
+    if !controllers.is_empty() {
+        let names: Vec<String> = controllers.iter().map(|c| name(*c)).collect();
+        let key = Key::new(&wanted.namespace, format!("muster-{}", names.join("-")));
+        let lease = Lease::new(cx.api.clone(), clock, key, wanted.identity.clone());
+        let start: Start = Box::new(move |cx| start_controllers(cx, &wanted, &controllers));
+        tasks.spawn(in_turn(cx.clone(), client, Turn::Group(lease), start));
+    }
+    loop {
+        let too_long = async {
+            cancel.cancelled().await;
+            tokio::time::sleep(LETTING_GO).await;
+        };
+        tokio::select! {
+            ended = tasks.join_next() => match ended {
+                None => return Ok(()),
+                Some(ended) => ended.context("a service broke down")??,
+            },
+            () = too_long => return Ok(()),
+        }
+    }
+}
+
+/// How long services have to let go of what they hold.
+const LETTING_GO: Duration = Duration::from_secs(5);
+
+type Service = futures::future::BoxFuture<'static, ()>;
+type Start = Box<dyn Fn(&Context) -> Vec<Service> + Send + Sync>;
+
+async fn without_end(service: impl Future<Output = ()> + Send) -> anyhow::Result<()> {
+    service.await;
+    Ok(())
+}
+
+/// The controllers of this process, on one set of stores.
+fn start_controllers(cx: &Context, wanted: &Wanted, components: &BTreeSet<Component>) -> Vec<Service> {
+    let has = |component| components.contains(&component);
+    let mut services: Vec<Service> = Vec::new();
+    if has(Component::Grouper) {
+        let options = muster_grouper::Options {
+            scheduler_names: wanted.grouped.clone(),
+            queue_label: wanted.queue_label.clone(),
+            node_pool_label: wanted.node_pool_label.clone(),
+            default_queue: wanted.default_queue.clone(),
+            ..Default::default()
+        };
+        services.push(Box::pin(muster_grouper::start(cx, options)));
+    }
+    if has(Component::Binder) {
+        services.push(Box::pin(muster_binder::start(cx, binder_options(wanted))));
+    }
+    if has(Component::Podgroups) || has(Component::Queues) {
+        let options = muster_controllers::status::Options {
+            podgroups: has(Component::Podgroups),
+            queues: has(Component::Queues),
+            ..Default::default()
+        };
+        services.push(Box::pin(muster_controllers::status::start(cx, options)));
+    }
+    if has(Component::ScaleAdjuster) {
+        let mut options = muster_controllers::scale::Options {
+            scheduler_names: wanted.scheduler_names.clone(),
+            namespace: wanted.scale_namespace.clone(),
+            ..Default::default()
+        };
+        if let Some(image) = &wanted.scale_image {
+            options.image = image.clone();
+        }
+        services.push(Box::pin(muster_controllers::scale::start(cx, options)));
     }
     if has(Component::Operator) {
         let options = muster_install::operator::Options {
             image: wanted.operator_image.clone(),
             namespace: wanted.namespace.clone(),
         };
-        start(Box::pin(muster_install::operator::start(&cx, options)));
+        services.push(Box::pin(muster_install::operator::start(cx, options)));
     }
-    for watch in cx.stores.take_watches() {
-        start(watch);
-    }
-    if has(Component::Scheduler) {
-        tasks.spawn(schedule(cx.clone(), client, wanted, options));
-    }
-    while let Some(ended) = tasks.join_next().await {
-        ended.context("a service broke down")??;
-        if cancel.is_cancelled() {
-            break;
+    services
+}
+
+/// Whose turn it is to do something that one process at a time may do.
+enum Turn {
+    Names(Claim),
+    Group(Lease),
+}
+
+enum Held {
+    Names(lease::Claimed),
+    Group(lease::Held),
+}
+
+impl Turn {
+    async fn take(&mut self, cx: &Context) -> Result<Held, ClaimError> {
+        match self {
+            Turn::Names(claim) => {
+                let claimed = lease::claim(&cx.api, cx.clock, claim).await?;
+                // Whoever takes the names over later keeps them until it lets go.
+                claim.take_over = false;
+                Ok(Held::Names(claimed))
+            }
+            Turn::Group(lease) => Ok(Held::Group(lease.acquire(false).await)),
         }
     }
-    Ok(())
+}
+
+impl Held {
+    async fn lost(&self) -> String {
+        match self {
+            Held::Names(claimed) => claimed.lost().await.to_string(),
+            Held::Group(held) => held.lost().await.to_string(),
+        }
+    }
+
+    async fn release(self) {
+        let released = match self {
+            Held::Names(claimed) => claimed.release().await,
+            Held::Group(held) => held.release().await,
+        };
+        if let Err(error) = released {
+            tracing::debug!(%error, "a lease was not released");
+        }
+    }
+}
+
+/// Waits for its turn, works while it lasts, and waits for the next one when it is lost.
+async fn in_turn(process: Context, client: Client, mut turn: Turn, start: Start) -> anyhow::Result<()> {
+    let cancel = process.cancel.clone();
+    loop {
+        let held = match cancel.run_until_cancelled(turn.take(&process)).await {
+            None => return Ok(()),
+            Some(Ok(held)) => held,
+            Some(Err(error @ ClaimError::Answered(_))) => return Err(error.into()),
+            Some(Err(error)) => {
+                tracing::warn!(%error, "cannot claim the scheduler's names yet");
+                tokio::time::sleep(Duration::from_secs(2)).await;
+                continue;
+            }
+        };
+        let term = cancel.child_token();
+        let (cx, write_events) = Context::reporting(
+            client.clone(),
+            "muster",
+            process.clock,
+            term.clone(),
+            process.metrics.clone(),
+            process.health.clone(),
+        );
+        let mut tasks = JoinSet::new();
+        tasks.spawn(write_events);
+        for service in start(&cx) {
+            tasks.spawn(service);
+        }
+        cx.watch(&mut tasks);
+        let ended = tokio::select! {
+            () = cancel.cancelled() => None,
+            why = held.lost() => Some(why),
+            broken = tasks.join_next() => Some(match broken {
+                Some(Err(error)) => format!("a service broke down: {error}"),
+                _ => "a service ended".to_owned(),
+            }),
+        };
+        term.cancel();
+        let Some(why) = ended else {
+            // The next in line need not wait for the lease to run out.
+            held.release().await;
+            return Ok(());
+        };
+        while tasks.join_next().await.is_some() {}
+        tracing::error!("{why}; waiting for the next turn");
+        held.release().await;
+    }
 }
 
 fn binder_options(wanted: &Wanted) -> muster_binder::Options {
@@ -269,70 +409,6 @@ fn scheduler_options(wanted: &Wanted) -> anyhow::Result<muster_scheduler::Option
     settings.default_queue = wanted.default_queue.as_str().into();
     settings.pool = options.policy.pool.clone();
     Ok(options)
-}
-
-/// Claims the scheduler's names, schedules while they are held, and waits for the next turn when they are lost.
-async fn schedule(
-    process: Context,
-    client: Client,
-    wanted: Wanted,
-    options: muster_scheduler::Options,
-) -> anyhow::Result<()> {
-    let Context { clock, metrics, health, cancel, .. } = process.clone();
-    let api = process.named("muster-scheduler").api;
-    let leads = health.check("scheduler holds its leases");
-    ensure_namespace(&api, &wanted.namespace).await?;
-    let mut claim = Claim {
-        namespace: wanted.namespace.clone(),
-        names: wanted.scheduler_names.clone(),
-        shard: wanted.pool.clone().unwrap_or_default(),
-        identity: wanted.identity.clone(),
-        take_over: wanted.take_over,
-    };
-    loop {
-        // Whoever waits for its turn is ready to take it.
-        leads.passing();
-        let claimed = match cancel.run_until_cancelled(lease::claim(&api, clock, &claim)).await {
-            None => return Ok(()),
-            Some(Ok(claimed)) => claimed,
-            Some(Err(error @ ClaimError::Answered(_))) => return Err(error.into()),
-            Some(Err(error)) => {
-                tracing::warn!(%error, "cannot claim the scheduler's names yet");
-                tokio::time::sleep(Duration::from_secs(2)).await;
-                continue;
-            }
-        };
-        // Whoever takes the names over later keeps them until it lets go.
-        claim.take_over = false;
-        let term = cancel.child_token();
-        let (cx, write_events) = Context::reporting(
-            client.clone(),
-            "muster",
-            clock,
-            term.clone(),
-            metrics.clone(),
-            health.clone(),
-        );
-        let mut tasks = JoinSet::new();
-        tasks.spawn(write_events);
-        tasks.spawn(muster_scheduler::start(&cx, options.clone()));
-        cx.watch(&mut tasks);
-        let ended = tokio::select! {
-            () = cancel.cancelled() => None,
-            lost = claimed.lost() => Some(format!("a lease was lost: {lost}")),
-            _ = tasks.join_next() => Some("the scheduler broke down".to_owned()),
-        };
-        term.cancel();
-        while tasks.join_next().await.is_some() {}
-        let Some(why) = ended else {
-            // The next in line need not wait for the lease to run out.
-            if let Err(error) = claimed.release().await {
-                tracing::debug!(%error, "a lease was not released");
-            }
-            return Ok(());
-        };
-        tracing::error!("{why}; waiting for the next turn");
-    }
 }
 
 /// Where metrics and probes are served; one server if both are at one address.

@@ -426,6 +426,8 @@ mod tests {
         assert_eq!(case.now, snapshot.now());
         let said = as_text(&case, &played(&case, false).unwrap(), false);
         assert!(said.contains("ml/wait in queue team waits: 0 pods placed, 2 waiting"), "{said}");
-        assert!(case.objects.iter().any(|o| o["kind"] == "Queue" && o["metadata"]["name"] == "default-queue"));
+        assert!(
+            case.objects.iter().any(|o| o["kind"] == "Queue" && o["metadata"]["name"] == "default-queue")
+        );
     }
 }

@@ -7,8 +7,8 @@
 use crate::live::{Seen, Snapshot};
 use muster_engine::divide::{Claimant, divide};
 use muster_model::{
-    Bound, Cluster, GPU, Key, MigStrategy, Name, Node, Pod, PodState, Preemptibility, Queue, Reason, Resource,
-    Share, ShareSize, Time,
+    Bound, Cluster, GPU, Key, MigStrategy, Name, Node, Pod, PodState, Preemptibility, Queue, Reason,
+    Resource, Share, ShareSize, Time,
 };
 use muster_scenario::words;
 use muster_translate::Kind;
@@ -118,6 +118,7 @@ pub fn gangs(snapshot: &Snapshot, seen: &Seen) -> Vec<GangRow> {
     }
     let over = over(snapshot);
     let groups: BTreeSet<Key> = snapshot.of(Kind::PodGroup).map(key_of).collect();
+    let next: BTreeSet<&Key> = seen.decisions.binds.iter().map(|bind| &bind.gang).collect();
     let row = |gang: &muster_model::Gang| {
         let none = Members::default();
         let own = members.get(&gang.key).unwrap_or(&none);
@@ -156,7 +157,12 @@ pub fn gangs(snapshot: &Snapshot, seen: &Seen) -> Vec<GangRow> {
             total: alive + succeeded + failed,
             gpus: own.gpus,
             state,
-            reason: first.map(|reason| (word(reason), words::reason(reason))),
+            reason: match first {
+                Some(reason) => Some((word(reason), words::reason(reason))),
+                None => next
+                    .contains(&gang.key)
+                    .then(|| ("Next".into(), "there is room; it is bound in the next cycle".into())),
+            },
             created: gang.created,
         }
     };
@@ -360,9 +366,10 @@ fn capacity(cluster: &Cluster) -> Trio {
     for node in cluster.nodes.iter().filter(|n| n.conditions.usable()) {
         let mut own = RESOURCES.map(|resource| i128::from(node.allocatable.get(&resource)));
         if node.gpus.mig != MigStrategy::None {
-            let parts = node.allocatable.iter().map(|(r, n)| {
-                i128::from(r.mig_parts().unwrap_or(0)) * i128::from(GPU) * i128::from(n)
-            });
+            let parts = node
+                .allocatable
+                .iter()
+                .map(|(r, n)| i128::from(r.mig_parts().unwrap_or(0)) * i128::from(GPU) * i128::from(n));
             own[GPUS] += parts.sum::<i128>();
         }
         total = plus(&total, &own);
@@ -531,14 +538,16 @@ pub fn nodes(snapshot: &Snapshot, seen: &Seen) -> Vec<NodeRow> {
         .of(Kind::Node)
         .map(|node| (node["metadata"]["name"].as_str().unwrap_or_default().to_owned(), pool_of(node)))
         .collect();
-    let others: BTreeSet<&Option<String>> = pools.values().filter(|pool| **pool != snapshot.setup.pool).collect();
+    let others: BTreeSet<&Option<String>> =
+        pools.values().filter(|pool| **pool != snapshot.setup.pool).collect();
     let mut rows = nodes_of(&seen.cluster);
     for pool in others {
         let mut setup = snapshot.setup.clone();
         setup.pool.clone_from(pool);
         let (mut settings, _, _) = setup.read();
         settings.now = snapshot.now();
-        let objects: Vec<Value> = snapshot.objects.iter().flat_map(|(_, items)| items.iter().cloned()).collect();
+        let objects: Vec<Value> =
+            snapshot.objects.iter().flat_map(|(_, items)| items.iter().cloned()).collect();
         rows.extend(nodes_of(&muster_translate::cluster(&objects, &settings).0));
     }
     for row in &mut rows {
@@ -574,7 +583,9 @@ fn nodes_of(cluster: &Cluster) -> Vec<NodeRow> {
     let levels: BTreeMap<&Name, Vec<(&Name, &Name)>> = cluster
         .topologies
         .iter()
-        .map(|t| (&t.name, t.levels.iter().map(|l| (l.alias.as_ref().unwrap_or(&l.label), &l.label)).collect()))
+        .map(|t| {
+            (&t.name, t.levels.iter().map(|l| (l.alias.as_ref().unwrap_or(&l.label), &l.label)).collect())
+        })
         .collect();
     let row = |node: &Node| {
         let none = Load::default();
@@ -625,7 +636,10 @@ mod tests {
             .iter()
             .map(|r| {
                 let reason = r.reason.as_ref().map_or("-", |(word, _)| word);
-                format!("{} {} {}/{}/{} {:?} {reason}", r.key, r.dialect, r.placed, r.needed, r.total, r.state)
+                format!(
+                    "{} {} {}/{}/{} {:?} {reason}",
+                    r.key, r.dialect, r.placed, r.needed, r.total, r.state
+                )
             })
             .collect();
         assert_eq!(
@@ -717,10 +731,10 @@ mod tests {
     fn a_node_says_what_is_used() {
         let snapshot = of_yaml(CLUSTER);
         let rows = nodes(&snapshot, &snapshot.decide());
-        assert_eq!(rows.iter().map(|r| (&*r.name, r.whole, r.free(), r.pods)).collect::<Vec<_>>(), [
-            ("a", 2, 0, 1),
-            ("b", 0, 2, 0)
-        ]);
+        assert_eq!(
+            rows.iter().map(|r| (&*r.name, r.whole, r.free(), r.pods)).collect::<Vec<_>>(),
+            [("a", 2, 0, 1), ("b", 0, 2, 0)]
+        );
         assert_eq!(rows[0].json()["cpu"], json!({"used": 1, "allocatable": 8}));
     }
 }

@@ -19,11 +19,8 @@ static EMBEDDED: OnceCell<Result<(), String>> = OnceCell::const_new();
 /// When there is no binary, or a CRD is refused.
 pub async fn install(cluster: &'static Cluster) -> Result<()> {
     let once = if cluster.name == "real" { &REAL } else { &EMBEDDED };
-    let done = once
-        .get_or_init(async || {
-            apply(cluster, &[]).await.map_err(|error| format!("{error:#}"))
-        })
-        .await;
+    let done =
+        once.get_or_init(async || apply(cluster, &[]).await.map_err(|error| format!("{error:#}"))).await;
     done.clone().map_err(|why| anyhow::anyhow!("CRDs on {}: {why}", cluster.name))
 }
 
@@ -41,7 +38,8 @@ fn apply_here(cluster: &Cluster, args: Vec<String>) -> Result<()> {
     let said = match std::env::var_os("MUSTER_E2E_CRDS").map(PathBuf::from) {
         Some(other) => shell.run(&format!("kubectl apply --server-side -R -f '{}'", other.display()), "")?,
         None => {
-            let printed = Command::new(muster_binary()?).arg("crds").args(args).output().context("muster crds")?;
+            let printed =
+                Command::new(muster_binary()?).arg("crds").args(args).output().context("muster crds")?;
             anyhow::ensure!(
                 printed.status.success(),
                 "muster crds: {}",

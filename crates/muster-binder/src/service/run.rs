@@ -13,6 +13,7 @@ use muster_runtime::store::Store;
 use muster_runtime::{ApiError, Context, Key, Object};
 use serde_json::{Value, json};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::plan::{Todo, attempts, failed, phase, succeeded, todo};
 use super::round::{Gathered, Round};
@@ -29,6 +30,8 @@ struct Service {
     requests: Arc<Store<BindRequest>>,
     nodes: Arc<Store<Node>>,
     queue: Arc<Queue<Key>>,
+    /// What is being carried out, and how to stop it.
+    running: Arc<Running>,
     /// The requests of each round.
     rounds: Arc<Mutex<HashMap<String, BTreeSet<Key>>>>,
     /// When a request that failed is tried again, by its name and uid.
@@ -41,9 +44,17 @@ pub(super) fn start(cx: &Context, binder: &Binder) -> impl Future<Output = ()> +
     let nodes = cx.stores.of::<Node>();
     let queue: Arc<Queue<Key>> = Queue::new();
     let rounds: Arc<Mutex<HashMap<String, BTreeSet<Key>>>> = Arc::default();
+    let running: Arc<Running> = Arc::default();
     {
-        let (queue, rounds) = (queue.clone(), rounds.clone());
+        let (queue, rounds, running) = (queue.clone(), rounds.clone(), running.clone());
         requests.observe(move |change| {
+            if let Some(old) = change.old
+                && change
+                    .new
+                    .is_none_or(|new| new.metadata.uid != old.metadata.uid || new.metadata.deleting())
+            {
+                running.stop(&old.key());
+            }
             for (request, up) in
                 change.old.map(|r| (r, false)).into_iter().chain(change.new.map(|r| (r, true)))
             {
@@ -70,6 +81,7 @@ pub(super) fn start(cx: &Context, binder: &Binder) -> impl Future<Output = ()> +
         requests,
         nodes,
         queue: queue.clone(),
+        running,
         rounds,
         appointments: Mutex::default(),
     };
@@ -120,8 +132,12 @@ impl Service {
                 self.fail(&request, None, &error).await
             }
             Todo::Attempt(assignment) => {
+                let stop = self.running.begin([&key]);
                 let result = match self.check_node(&assignment).await {
-                    Ok(()) => self.binder.attempt(std::slice::from_ref(&*assignment), 1, 1).await.pop(),
+                    Ok(()) => {
+                        let gang = std::slice::from_ref(&*assignment);
+                        self.binder.attempt(gang, 1, 1, stop.token.clone()).await.pop()
+                    }
                     Err(error) => Some(Err(error)),
                 };
                 self.end(&request, &assignment, result.unwrap_or(Err(BindError::Gone))).await
@@ -179,13 +195,16 @@ impl Service {
             (None, Gathered::Go) => None,
         };
         let gang: Vec<Assignment> = open.iter().map(|(_, assignment)| assignment.clone()).collect();
+        let keys: Vec<Key> = open.iter().map(|(request, _)| request.key()).collect();
+        let stop = self.running.begin(&keys);
         // Those that are bound already count.
         let n_bound = members.iter().filter(|m| phase(m) == "Succeeded").count();
         let results = match stopped.or(self.check_nodes(&gang).await.err()) {
             Some(error) => gang.iter().map(|_| Err(error.clone())).collect(),
             None => {
                 let needed = round.needed.saturating_sub(n_bound);
-                self.binder.attempt(&gang, needed, self.binder.options().concurrency).await
+                let in_flight = self.binder.options().concurrency;
+                self.binder.attempt(&gang, needed, in_flight, stop.token.clone()).await
             }
         };
         let again = whole_again(&gang, &results);
@@ -319,6 +338,43 @@ impl Service {
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Key, (String, Instant)>> {
         self.appointments.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Attempts under way. A request that is withdrawn stops its attempt: its scheduler decides anew, and the old decision must
+/// not come true after that.
+#[derive(Default)]
+struct Running(Mutex<HashMap<Key, CancellationToken>>);
+
+/// An attempt under way.
+struct Attempt {
+    running: Arc<Running>,
+    keys: Vec<Key>,
+    token: CancellationToken,
+}
+
+impl Running {
+    fn begin<'a>(self: &Arc<Self>, keys: impl IntoIterator<Item = &'a Key>) -> Attempt {
+        let token = CancellationToken::new();
+        let keys: Vec<Key> = keys.into_iter().cloned().collect();
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.extend(keys.iter().map(|key| (key.clone(), token.clone())));
+        Attempt { running: self.clone(), keys, token }
+    }
+
+    fn stop(&self, key: &Key) {
+        if let Some(token) = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(key) {
+            token.cancel();
+        }
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        let mut all = self.running.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for key in &self.keys {
+            all.remove(key);
+        }
     }
 }
 

@@ -24,11 +24,19 @@ pub type Asked = Arc<Mutex<BTreeMap<String, usize>>>;
 
 pub struct Cluster {
     pub api: Api,
-    pub server: ApiServer,
+    pub server: Server,
     pub clock: Clock,
     /// What binders asked for; the test's own requests do not count.
     pub asked: Asked,
     pub cancel: CancellationToken,
+}
+
+/// Who answers.
+#[derive(Clone)]
+pub enum Server {
+    Embedded(ApiServer),
+    /// A real one: nothing stands between it and its clients.
+    Real(kube::Client),
 }
 
 impl Drop for Cluster {
@@ -64,18 +72,55 @@ pub async fn start(nodes: usize, gpus: u32, components: &[Component]) -> Cluster
         let run = muster_sim::run(client.clone(), options, clock, cancel.child_token());
         tokio::spawn(async move { run.await.unwrap() });
     }
-    let c = Cluster { api: Api::new(client, "test"), server, clock, asked: Asked::default(), cancel };
-    let expected = format!("{} nodes", if components.is_empty() { 0 } else { nodes });
-    c.until(MINUTE, &expected, async |c| {
-        let nodes = c.raw("/api/v1/nodes").await;
-        let ready = |n: &&Value| {
-            let conditions = n["status"]["conditions"].as_array();
-            conditions.into_iter().flatten().any(|c| c["type"] == "Ready" && c["status"] == "True")
-        };
-        format!("{} nodes", nodes["items"].as_array().map_or(0, |all| all.iter().filter(ready).count()))
-    })
-    .await;
+    let c = Cluster {
+        api: Api::new(client, "test"),
+        server: Server::Embedded(server),
+        clock,
+        asked: Asked::default(),
+        cancel,
+    };
+    c.await_nodes(if components.is_empty() { 0 } else { nodes }).await;
     c
+}
+
+/// The same on a real control plane, which must live as long as this; with simulated kubelets.
+pub async fn real(client: kube::Client, nodes: usize, gpus: u32) -> Cluster {
+    let clock = Clock::system();
+    let cancel = CancellationToken::new();
+    let options = muster_sim::Options {
+        fleet: Fleet::simple(nodes, gpus).unwrap(),
+        components: [Component::Nodes, Component::Kubelet].into(),
+        ..muster_sim::Options::default()
+    };
+    let run = muster_sim::run(client.clone(), options, clock, cancel.child_token());
+    tokio::spawn(async move { run.await.unwrap() });
+    let c = Cluster {
+        api: Api::new(client.clone(), "test"),
+        server: Server::Real(client),
+        clock,
+        asked: Asked::default(),
+        cancel,
+    };
+    for crd in muster_api::crd::crds(Some(&[muster_api::crd::System::Kai])) {
+        c.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd).await;
+    }
+    c.await_nodes(nodes).await;
+    c
+}
+
+impl Cluster {
+    async fn await_nodes(&self, n: usize) {
+        let expected = format!("{n} nodes");
+        self.until(MINUTE, &expected, async |c| {
+            let nodes = c.raw("/api/v1/nodes").await;
+            let ready = |n: &&Value| {
+                let conditions = n["status"]["conditions"].as_array();
+                conditions.into_iter().flatten().any(|c| c["type"] == "Ready" && c["status"] == "True")
+            };
+            format!("{} nodes", nodes["items"].as_array().map_or(0, |all| all.iter().filter(ready).count()))
+        })
+        .await;
+    }
 }
 
 /// Options for a cluster without a claim controller.
@@ -85,8 +130,12 @@ pub fn options() -> Options {
 
 impl Cluster {
     pub fn client(&self, faults: Option<&FaultLayer>) -> kube::Client {
+        let server = match &self.server {
+            Server::Real(client) => return client.clone(),
+            Server::Embedded(server) => server.clone(),
+        };
         let asked = self.asked.clone();
-        let counted = self.server.clone().map_request(move |request: http::Request<kube::client::Body>| {
+        let counted = server.map_request(move |request: http::Request<kube::client::Body>| {
             let what = format!("{} {}", request.method(), kind_of(request.uri().path()));
             *asked.lock().unwrap().entry(what).or_default() += 1;
             request

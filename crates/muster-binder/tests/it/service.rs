@@ -223,3 +223,25 @@ async fn a_gang_of_requests_is_tried_again_together() {
     }
     assert_eq!((c.node_of("p0").await.as_str(), c.node_of("p1").await.as_str()), ("node-0", "node-0"));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_withdrawn_does_not_come_true() {
+    let c = cluster(1, 0).await;
+    c.serve(None);
+    c.storage_class("fast", "csi.example.com").await;
+    c.volume_claim("data", "fast").await;
+    let spec = json!({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]});
+    let uid = c.pod("a", json!({}), spec).await;
+    c.binder(None).submit(&assignment("a", &uid, "node-0")).await.unwrap();
+    let path = "/api/v1/namespaces/default/persistentvolumeclaims/data";
+    let selected = async |c: &crate::cluster::Cluster| {
+        c.raw(path).await["metadata"]["annotations"]["volume.kubernetes.io/selected-node"].to_string()
+    };
+    c.until(SOON, "\"node-0\"", selected).await;
+    c.delete(&format!("{}/a", requests_path())).await;
+    // What was prepared is undone, and the pod waits for another decision.
+    c.until(SOON, "null", selected).await;
+    c.bind_volumes().await;
+    tokio::time::sleep(3 * MINUTE).await;
+    assert_eq!(c.node_of("a").await, "");
+}

@@ -137,6 +137,47 @@ fn no_part_of_a_minimum_is_bound_alone() {
     check(in_groups(&spare, "a", "b"), &both);
 }
 
+/// Three GPUs and one that somebody is leaving, where one of high priority needs so many. A gang holds the three: its pods are in these groups,
+/// or wait, and so many of its groups must be there.
+fn groups_against(gpus: i64, need: u32, pods: &[(&str, &str, PodState)], mins: &[(&str, u32)]) -> Cluster {
+    let mut cluster = crossing(&["a", "b"]);
+    cluster.gangs.remove(1);
+    let [_, leaving, high] = &mut cluster.pods[..] else { panic!("three pods") };
+    let leaving = Arc::make_mut(leaving);
+    (leaving.gang, leaving.state, leaving.shape) = (None, PodState::Releasing, Arc::new(one_gpu()));
+    Arc::make_mut(&mut Arc::make_mut(high).shape).requests.set(Resource::Gpu, gpus * GPU);
+    cluster.pods.remove(0);
+    cluster.nodes = vec![Arc::new(node("node", amounts(10_000, 1 << 30, 4 * GPU, 10)))];
+    let low = Arc::make_mut(&mut cluster.gangs[0]);
+    let group = |name: &str, parent, min| Group { name: name.into(), parent, min, topology: None };
+    low.groups = vec![group("root", None, Min::Children(Some(need)))];
+    low.groups.extend(mins.iter().map(|&(name, min)| group(name, Some(0), Min::Pods(min))));
+    for &(name, group, state) in pods {
+        let mut pod = pod(name, "low", one_gpu());
+        (pod.group, pod.state) = (Some(group.into()), state);
+        pod.node = state.holds_room().then(|| "node".into());
+        cluster.pods.push(Arc::new(pod));
+    }
+    cluster
+}
+
+/// Who is promised a place in this cycle makes no group whole: those that are whole without stay.
+#[test]
+fn a_promise_does_not_make_others_dispensable() {
+    use PodState::{Pending, Running};
+    let pods =
+        |mixed| [("0", mixed, Running), ("1", mixed, Pending), ("2", "b", Running), ("3", "b", Running)];
+    for mixed in ["a", "c"] {
+        let cluster = groups_against(2, 1, &pods(mixed), &[(mixed, 2), ("b", 2)]);
+        check(cluster, &["evict 0", "promise high a"]);
+        // A group that needs nobody, and has nobody, is no loss.
+        let cluster = groups_against(2, 2, &pods(mixed), &[(mixed, 2), ("b", 2), ("none", 0)]);
+        check(cluster, &["evict 0", "promise high a"]);
+        let cluster = groups_against(3, 1, &pods(mixed), &[(mixed, 2), ("b", 2)]);
+        check(cluster, &["evict 0", "evict 2", "evict 3", "promise high a"]);
+    }
+}
+
 /// Two of three groups must be there. Two are, a pod of the third comes in this cycle, and one of high priority takes the place of one that was
 /// there: with the newcomer, who is only promised its place again, the gang would not be whole.
 #[test]

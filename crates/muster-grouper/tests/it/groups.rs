@@ -281,26 +281,17 @@ async fn owners_that_cannot_be_read() {
 async fn the_uid_of_another_owner_does_no_harm() {
     let cluster = cluster_without_collector().await;
     cluster.group(Options::default());
-    let train = cluster.create(JOBS, job("train", 2, json!({}))).await;
-    cluster.until_groups("pg-train 1 ×2").await;
-    let mut spoof = train.clone();
-    spoof["apiVersion"] = json!("batch/v1");
-    spoof["kind"] = json!("Job");
+    cluster.server.install_crds(vec![widgets()]).unwrap();
+    let widget = json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w", "namespace": "default"}});
+    let widget = cluster.create("/apis/example.com/v1/namespaces/default/widgets", widget).await;
+    cluster.create(PODS, owned("w-0", &widget)).await;
+    cluster.until_groups("pg-w 1 ×1").await;
+    let mut spoof = widget.clone();
     spoof["metadata"]["name"] = json!("nope");
     cluster.create(PODS, owned("spoof", &spoof)).await;
-    cluster.until_groups("pg-spoof 1 ×1, pg-train 1 ×2").await;
-    cluster.create(PODS, owned("late", &train)).await;
-    cluster
-        .until("late in train", async |cluster: &Cluster| {
-            let pods: Vec<Pod> = cluster.list().await;
-            let late = pods
-                .iter()
-                .find(|p| p.metadata.name == "late")
-                .and_then(|p| p.metadata.annotation("pod-group-name"));
-            if late.is_some_and(|name| name.starts_with("pg-train-")) { "late in train" } else { "no" }
-                .to_owned()
-        })
-        .await;
+    cluster.until_groups("pg-spoof 1 ×1, pg-w 1 ×1").await;
+    cluster.create(PODS, owned("w-1", &widget)).await;
+    cluster.until_groups("pg-spoof 1 ×1, pg-w 1 ×2").await;
 }
 
 #[tokio::test(start_paused = true)]

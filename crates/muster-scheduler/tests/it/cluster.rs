@@ -122,7 +122,6 @@ impl Cluster {
         self.api.delete_path(path, Delete { grace_seconds: Some(0), ..Delete::default() }).await.unwrap();
     }
 
-
     /// The pods of a group: how many wait, have a node, run.
     pub async fn state(&self, group: &str) -> String {
         let list = self.get("/api/v1/namespaces/default/pods?labelSelector=").await;

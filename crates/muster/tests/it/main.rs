@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "that is how a test fails")]
 
+mod live;
 mod scenarios;
 
 use serde_json::Value;
@@ -155,10 +156,26 @@ fn only_the_asked_for_systems_are_installed() {
 #[test]
 fn every_command_shows_an_example() {
     let home = Home::new("help");
-    for args in
-        [&["--help"][..], &["up", "--help"], &["down", "--help"], &["crds", "--help"], &["run", "--help"]]
-    {
-        let (code, out, _) = home.run(args);
+    let commands = [
+        "up",
+        "down",
+        "demo",
+        "crds",
+        "run",
+        "install",
+        "uninstall",
+        "test",
+        "simulate",
+        "explain",
+        "get",
+        "top",
+        "doctor",
+        "snapshot",
+        "replay",
+    ];
+    let all = commands.iter().map(|command| vec![*command, "--help"]).chain([vec!["--help"]]);
+    for args in all {
+        let (code, out, _) = home.run(&args);
         assert_eq!(code, 0, "{args:?}");
         assert!(["Example", "Start here:"].iter().any(|w| out.contains(w)), "{args:?}: {out}");
     }

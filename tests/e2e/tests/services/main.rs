@@ -3,8 +3,15 @@
 //! A scenario is a function over a [`room::Room`]: a namespace and, where it matters, nodes of its own, so that all of them
 //! run side by side on one cluster of each make. It speaks to the API alone and waits for states, never for times.
 
+mod admission;
 mod basics;
+mod contention;
+mod devices;
+mod kinds;
+mod manifests;
+mod operations;
 mod room;
+mod samples;
 mod site;
 
 /// Each scenario as a test on either cluster.
@@ -32,4 +39,20 @@ on_both! {
     basics::gang_whole_or_nothing,
     basics::elastic_beyond_its_minimum,
     basics::owners_make_groups,
+    kinds::pytorch_job,
+    kinds::ray_cluster,
+    kinds::leader_worker_set,
+    contention::queues_take_back_what_is_theirs,
+    contention::priority_goes_first,
+    contention::halves_are_put_together,
+    contention::a_gang_that_lost_a_member_goes,
+    devices::a_gang_stays_in_its_rack,
+    devices::parts_of_a_gpu,
+    devices::a_volume_follows_its_pod,
+    devices::devices_by_claim,
+    admission::mistakes_are_named_with_their_fix,
+    operations::shards_keep_to_their_pools,
+    operations::killed_in_a_burst,
+    operations::a_name_is_taken_over,
+    samples::kai_samples,
 }

@@ -19,8 +19,16 @@ const ROOM: &str = "e2e.example.com/room";
 const PATIENCE: Duration = Duration::from_secs(90);
 
 const CLUSTER_WIDE: [&str; 10] = [
-    "Node", "Namespace", "Queue", "Topology", "PriorityClass", "StorageClass", "PersistentVolume", "DeviceClass",
-    "ResourceSlice", "CustomResourceDefinition",
+    "Node",
+    "Namespace",
+    "Queue",
+    "Topology",
+    "PriorityClass",
+    "StorageClass",
+    "PersistentVolume",
+    "DeviceClass",
+    "ResourceSlice",
+    "CustomResourceDefinition",
 ];
 
 pub struct Room {
@@ -76,11 +84,13 @@ impl Room {
         self.has_nodes.set(true);
         for (index, gpus) in gpus.iter().enumerate() {
             let name = format!("{}-{index}", self.ns);
-            let mut all = json!({ROOM: self.ns, "kubernetes.io/hostname": name, "nvidia.com/gpu.memory": "81920"});
+            let mut all =
+                json!({ROOM: self.ns, "kubernetes.io/hostname": name, "nvidia.com/gpu.memory": "81920"});
             for (key, value) in labels(index).as_object().into_iter().flatten() {
                 all[key] = value.clone();
             }
-            let mut sizes = json!({"cpu": "32", "memory": "256Gi", "pods": "110", "ephemeral-storage": "1Ti"});
+            let mut sizes =
+                json!({"cpu": "32", "memory": "256Gi", "pods": "110", "ephemeral-storage": "1Ti"});
             if *gpus > 0 {
                 sizes["nvidia.com/gpu"] = gpus.to_string().into();
                 all["nvidia.com/gpu.count"] = gpus.to_string().into();
@@ -128,7 +138,13 @@ impl Room {
         // Rooms share some cluster-wide objects, such as the CRDs of others.
         let shared = answer.status == 409 && object["kind"] == "CustomResourceDefinition";
         let said = || String::from_utf8_lossy(&answer.body).into_owned();
-        ensure!(answer.status == 201 || shared, "{} {}: {}", object["kind"], object["metadata"]["name"], said());
+        ensure!(
+            answer.status == 201 || shared,
+            "{} {}: {}",
+            object["kind"],
+            object["metadata"]["name"],
+            said()
+        );
         answer.json().context("an object is JSON")
     }
 
@@ -187,14 +203,13 @@ impl Room {
     pub async fn get(&self, path: &str) -> Result<Value> {
         let path = path.replace("$NS", &self.ns);
         let answer = self.http.send(&Request::new("GET", &path)).await?;
-        ensure!(answer.status == 200, "GET {path}: {} {}", answer.status, String::from_utf8_lossy(&answer.body));
+        ensure!(
+            answer.status == 200,
+            "GET {path}: {} {}",
+            answer.status,
+            String::from_utf8_lossy(&answer.body)
+        );
         answer.json().context("an answer is JSON")
-    }
-
-    /// Whether nothing is at a path.
-    pub async fn is_gone(&self, path: &str) -> Result<bool> {
-        let path = path.replace("$NS", &self.ns);
-        Ok(self.http.send(&Request::new("GET", &path)).await?.status == 404)
     }
 
     pub async fn delete(&self, path: &str) -> Result<()> {
@@ -210,9 +225,15 @@ impl Room {
     /// Writes a merge patch.
     pub async fn patch(&self, path: &str, body: &Value) -> Result<Value> {
         let path = path.replace("$NS", &self.ns);
-        let request = Request::new("PATCH", &path).header("content-type", "application/merge-patch+json").json(body);
+        let request =
+            Request::new("PATCH", &path).header("content-type", "application/merge-patch+json").json(body);
         let answer = self.http.send(&request).await?;
-        ensure!(answer.status == 200, "PATCH {path}: {} {}", answer.status, String::from_utf8_lossy(&answer.body));
+        ensure!(
+            answer.status == 200,
+            "PATCH {path}: {} {}",
+            answer.status,
+            String::from_utf8_lossy(&answer.body)
+        );
         answer.json().context("an answer is JSON")
     }
 
@@ -258,6 +279,19 @@ impl Room {
         .await
     }
 
+    /// Waits until the group whose name begins so is told why it waits, and returns the message.
+    pub async fn until_group_waits(&self, prefix: &str) -> Result<String> {
+        self.until(&format!("group {prefix} is told why it waits"), async || {
+            let groups = self.groups().await?;
+            let (_, group) =
+                groups.iter().find(|(name, _)| name.starts_with(prefix)).context("no group yet")?;
+            let told = list_of(group, "/status/schedulingConditions")
+                .find(|c| c["type"] == "UnschedulableOnNodePool");
+            Ok(told.context("no word yet")?["message"].as_str().unwrap_or_default().to_owned())
+        })
+        .await
+    }
+
     /// The nodes that such pods are on.
     pub async fn nodes_of(&self, selector: &str) -> Result<BTreeSet<String>> {
         let pods = self.pods(selector).await?;
@@ -267,7 +301,9 @@ impl Room {
     /// The room's pod groups by name.
     pub async fn groups(&self) -> Result<BTreeMap<String, Value>> {
         let list = self.get("/apis/scheduling.run.ai/v2alpha2/namespaces/$NS/podgroups").await?;
-        let named = |group: &Value| (group["metadata"]["name"].as_str().unwrap_or_default().to_owned(), group.clone());
+        let named = |group: &Value| {
+            (group["metadata"]["name"].as_str().unwrap_or_default().to_owned(), group.clone())
+        };
         Ok(items(&list).map(named).collect())
     }
 
@@ -305,7 +341,10 @@ impl Room {
                 .map_or(String::new(), |c| format!("{}: {}", c["reason"], c["message"]));
             let node = pod.node.as_deref().unwrap_or("-");
             let group = &pod.all["metadata"]["annotations"]["pod-group-name"];
-            said.push_str(&format!("  pod {} {} on {node} over={} group={group} {why}\n", pod.name, pod.phase, pod.over));
+            said.push_str(&format!(
+                "  pod {} {} on {node} over={} group={group} {why}\n",
+                pod.name, pod.phase, pod.over
+            ));
         }
         for (name, group) in self.groups().await.unwrap_or_default() {
             said.push_str(&format!("  group {name} {} {}\n", group["spec"], group["status"]));
@@ -317,7 +356,10 @@ impl Room {
         let events = self.get("/api/v1/namespaces/$NS/events").await.unwrap_or_default();
         for event in items(&events).filter(|event| event["type"] == "Warning") {
             let about = &event["involvedObject"];
-            said.push_str(&format!("  event {} {}: {} {}\n", about["kind"], about["name"], event["reason"], event["message"]));
+            said.push_str(&format!(
+                "  event {} {}: {} {}\n",
+                about["kind"], about["name"], event["reason"], event["message"]
+            ));
         }
         let log = self.site.log();
         let tail: Vec<&str> = log.lines().rev().take(15).collect();
@@ -330,7 +372,8 @@ impl Pod {
     fn read(pod: &Value) -> Pod {
         let text = |pointer| pod.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
         let phase = text("/status/phase");
-        let over = matches!(phase.as_str(), "Succeeded" | "Failed") || pod["metadata"].get("deletionTimestamp").is_some();
+        let over = matches!(phase.as_str(), "Succeeded" | "Failed")
+            || pod["metadata"].get("deletionTimestamp").is_some();
         Pod {
             name: text("/metadata/name"),
             uid: text("/metadata/uid"),

@@ -9,7 +9,8 @@
 use anyhow::{Context, Result};
 use muster_e2e::crds;
 use muster_testkit::{
-    Cluster, Component, EmbeddedCluster, EmbeddedOptions, RealCluster, RealOptions, Request, Services, or_skip,
+    Cluster, Component, EmbeddedCluster, EmbeddedOptions, RealCluster, RealOptions, Request, Services,
+    or_skip,
 };
 use std::path::PathBuf;
 use tokio::sync::OnceCell;

@@ -1,0 +1,1261 @@
+//! `muster doctor`: finds what operators hunt for by hand.
+//!
+//! In: a snapshot, and what else tells whether Muster's components are well (leases, webhook configurations, CRDs). Out: findings, each
+//! with a stable id, a severity, the object, what is wrong and a command that mends it. Must stay true: looking changes nothing; `--fix`
+//! deletes only what nobody uses, and only the very object that was seen; what may be a matter of a moment is looked at twice.
+
+use crate::Exit;
+use crate::live::{self, Format, Link, Schedulers, Seen, Snapshot, Target, list};
+use crate::up::runtime;
+use crate::view::{self, GPUS, RESOURCES, State, Trio, key_of};
+use jiff::{SignedDuration, Timestamp};
+use k8s_quantity::Quantity;
+use muster_api::crd;
+use muster_model::{Bound, Grace, Key, Name, PodState, Reason, Resource, Span};
+use muster_runtime::Api;
+use muster_runtime::api::Delete;
+use muster_runtime::lease::{HELD_BY, SCHEDULER_NAME};
+use muster_scenario::words;
+use muster_translate::Kind;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  muster doctor                    what is wrong, and how to mend it\n  muster doctor --fix              also delete what nobody uses: bind requests, pod groups, reservation pods\n  muster doctor --list             every check, by its id\n  muster doctor -o json | jq '.findings[].check'\n\nExit code: 0 if there are no errors (there may be warnings), 1 otherwise."
+)]
+pub struct Args {
+    #[command(flatten)]
+    target: Target,
+    #[command(flatten)]
+    schedulers: Schedulers,
+    /// Delete what nobody uses any more, saying so
+    #[arg(long)]
+    fix: bool,
+    /// Only these checks
+    #[arg(long, value_delimiter = ',', value_name = "ID,ID")]
+    check: Vec<String>,
+    /// List the checks and end
+    #[arg(long)]
+    list: bool,
+    /// Output format
+    #[arg(short, long, value_enum, default_value_t = Format::Table)]
+    output: Format,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// Something does not work, and will not by itself.
+    Error,
+    /// Something looks wrong, or is about to be.
+    Warning,
+}
+
+impl Severity {
+    fn name(self) -> &'static str {
+        match self {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+        }
+    }
+}
+
+/// Every check: its id, which never changes, and what it finds.
+pub const CHECKS: &[(&str, &str)] = &[
+    ("scheduler-absent", "pods wait for a scheduler name that nobody holds a lease for"),
+    ("lease-stale", "a component of Muster holds a lease and has stopped renewing it"),
+    ("webhook-unreachable", "a webhook configuration of Muster points at a service that is not there"),
+    ("crd-missing", "a kind that Muster needs is not installed"),
+    ("crd-outdated", "an installed kind lacks versions or fields that this Muster has"),
+    ("queue-missing", "a gang waits in a queue that does not exist"),
+    ("queue-not-leaf", "a gang waits in a queue that has queues below it"),
+    ("queue-orphan", "a queue hangs from a parent that does not exist, or in a circle"),
+    ("queue-quota", "the queues below one deserve more together than it does"),
+    ("queue-status", "the status of a queue says something else than its pods"),
+    ("podgroup-missing", "a pod waits for a PodGroup that does not exist"),
+    ("pod-ungrouped", "a pod waits to be put into a group, and nobody does"),
+    ("pod-terminating", "a pod should have been gone for long"),
+    ("pod-gated", "a scheduling gate has held a pod back for long"),
+    ("gang-below-minimum", "a gang runs with fewer pods than its minimum beyond its grace"),
+    ("gang-incomplete", "a gang has waited for long for pods that nobody makes"),
+    ("bind-failed", "a bind request has failed for good"),
+    ("bind-pending", "a bind request is not done after two minutes"),
+    ("bind-orphan", "a bind request is for a pod that is gone or over"),
+    ("podgroup-orphan", "a pod group has no pods and no owner"),
+    ("reservation-unused", "a reservation pod holds a GPU that nobody shares"),
+    ("reservation-missing", "a pod shares a GPU that no reservation pod holds"),
+    ("object-invalid", "an object says something that makes no sense"),
+];
+
+#[derive(Clone, Debug)]
+pub struct Finding {
+    pub check: &'static str,
+    pub severity: Severity,
+    /// `Queue research`, `Pod ml/train-0`.
+    pub object: String,
+    pub what: String,
+    /// A command, or what to do.
+    pub fix: String,
+    /// What `--fix` deletes.
+    delete: Option<Doomed>,
+    /// It may be over in a moment.
+    passing: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Doomed {
+    path: String,
+    uid: String,
+}
+
+/// What else is looked at.
+#[derive(Default)]
+pub struct Surroundings {
+    leases: Vec<Value>,
+    /// Both kinds.
+    webhooks: Vec<Value>,
+    services: Vec<Value>,
+    slices: Vec<Value>,
+    crds: Vec<Value>,
+}
+
+/// How long after the first look those findings are looked at again that may be over in a moment.
+const SECOND_LOOK: Duration = Duration::from_secs(3);
+/// Beyond its grace a gang has so many milliseconds until it should be gone.
+const A_WHILE: i64 = 30_000;
+const A_MINUTE: SignedDuration = SignedDuration::from_secs(60);
+const TWO_MINUTES: SignedDuration = SignedDuration::from_secs(120);
+const FIVE_MINUTES: SignedDuration = SignedDuration::from_secs(300);
+const TEN_MINUTES: SignedDuration = SignedDuration::from_secs(600);
+
+pub fn run(args: Args) -> anyhow::Result<Exit> {
+    if args.list {
+        let value: Value = CHECKS.iter().map(|(id, what)| json!({"check": id, "finds": what})).collect();
+        live::print(args.output, &value, |_| {
+            CHECKS.iter().map(|(id, what)| format!("{id:<21} {what}\n")).collect()
+        })?;
+        return Ok(Exit::Done);
+    }
+    if let Some(unknown) = args.check.iter().find(|id| !CHECKS.iter().any(|(known, _)| known == id)) {
+        anyhow::bail!("there is no check {unknown}\nhint: `muster doctor --list` names them");
+    }
+    runtime()?.block_on(async {
+        let link = args.target.link().await?;
+        let mut found = look(&link, &args).await?;
+        if found.iter().any(|f| f.passing) {
+            tokio::time::sleep(SECOND_LOOK).await;
+            let again = look(&link, &args).await?;
+            let still: BTreeSet<(&str, &str)> = again.iter().map(|f| (f.check, f.object.as_str())).collect();
+            found.retain(|f| !f.passing || still.contains(&(f.check, f.object.as_str())));
+        }
+        let mended = if args.fix { mend(&link.api, &found).await } else { BTreeMap::new() };
+        live::print(args.output, &as_json(&found, &mended), |_| as_text(&found, &mended))?;
+        let left = found
+            .iter()
+            .enumerate()
+            .any(|(i, f)| f.severity == Severity::Error && !mended.get(&i).is_some_and(Result::is_ok));
+        Ok(if left { Exit::Failed } else { Exit::Done })
+    })
+}
+
+async fn look(link: &Link, args: &Args) -> anyhow::Result<Vec<Finding>> {
+    let api = &link.api;
+    let (crds, leases) = tokio::join!(
+        list(api, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"),
+        list(api, "/apis/coordination.k8s.io/v1/leases"),
+    );
+    let crds = crds.unwrap_or_default();
+    // Without the kinds there is nothing else to look at.
+    let absent = crd_missing(&crds);
+    if !absent.is_empty() {
+        return Ok(absent);
+    }
+    let admission = "/apis/admissionregistration.k8s.io/v1";
+    let (validating, mutating) = (
+        format!("{admission}/validatingwebhookconfigurations"),
+        format!("{admission}/mutatingwebhookconfigurations"),
+    );
+    let (snapshot, validating, mutating, services, slices) = tokio::join!(
+        live::snapshot(link, &args.schedulers),
+        list(api, &validating),
+        list(api, &mutating),
+        list(api, "/api/v1/services"),
+        list(api, "/apis/discovery.k8s.io/v1/endpointslices"),
+    );
+    let kinds = [("ValidatingWebhookConfiguration", validating), ("MutatingWebhookConfiguration", mutating)];
+    let webhooks = kinds.into_iter().flat_map(|(kind, items)| {
+        items.unwrap_or_default().into_iter().map(move |mut item| {
+            item["kind"] = json!(kind);
+            item
+        })
+    });
+    let around = Surroundings {
+        leases: leases.unwrap_or_default(),
+        webhooks: webhooks.collect(),
+        services: services.unwrap_or_default(),
+        slices: slices.unwrap_or_default(),
+        crds,
+    };
+    let snapshot = snapshot?;
+    let seen = snapshot.decide();
+    let mut found = findings(&snapshot, &seen, &around);
+    found.retain(|f| args.check.is_empty() || args.check.iter().any(|id| id == f.check));
+    Ok(found)
+}
+
+/// Everything that is wrong, the worst first.
+pub fn findings(snapshot: &Snapshot, seen: &Seen, around: &Surroundings) -> Vec<Finding> {
+    let ward = Ward { snapshot, seen, around, found: Vec::new() };
+    let mut found = ward.examine();
+    found.sort_by(|a, b| (a.severity, a.check, &a.object).cmp(&(b.severity, b.check, &b.object)));
+    found.dedup_by(|a, b| a.check == b.check && a.object == b.object && a.what == b.what);
+    found
+}
+
+struct Ward<'a> {
+    snapshot: &'a Snapshot,
+    seen: &'a Seen,
+    around: &'a Surroundings,
+    found: Vec<Finding>,
+}
+
+fn finding(check: &'static str, severity: Severity, object: String, what: String, fix: String) -> Finding {
+    Finding { check, severity, object, what, fix, delete: None, passing: false }
+}
+
+impl Finding {
+    fn passing(mut self) -> Self {
+        self.passing = true;
+        self
+    }
+
+    fn deleting(mut self, kind: Kind, object: &Value) -> Self {
+        let (group, version, plural) = kind.resource();
+        let root =
+            if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
+        let Key { namespace, name } = key_of(object);
+        self.delete = Some(Doomed {
+            path: format!("{root}/namespaces/{namespace}/{plural}/{name}"),
+            uid: object["metadata"]["uid"].as_str().unwrap_or_default().to_owned(),
+        });
+        self
+    }
+}
+
+fn titled(kind: &str, object: &Value) -> String {
+    let Key { namespace, name } = key_of(object);
+    if namespace.is_empty() { format!("{kind} {name}") } else { format!("{kind} {namespace}/{name}") }
+}
+
+fn time_of(object: &Value, pointer: &str) -> Option<Timestamp> {
+    k8s_table::parse_time(object.pointer(pointer)?.as_str()?)
+}
+
+impl Ward<'_> {
+    fn examine(mut self) -> Vec<Finding> {
+        self.components();
+        self.crds_outdated();
+        self.gangs();
+        self.queues();
+        self.pods();
+        self.binds();
+        self.reservations();
+        let invalid = self.seen.diagnostics.iter().map(|d| {
+            let what =
+                if d.field.is_empty() { d.message.clone() } else { format!("{}: {}", d.field, d.message) };
+            let fix = "correct the field with kubectl edit, or in whatever makes the object".to_owned();
+            finding("object-invalid", Severity::Warning, d.object.clone(), what, fix)
+        });
+        self.found.extend(invalid);
+        self.found
+    }
+
+    fn now(&self) -> Timestamp {
+        self.snapshot.taken
+    }
+
+    fn older(&self, object: &Value, than: SignedDuration) -> bool {
+        time_of(object, "/metadata/creationTimestamp").is_some_and(|at| self.now().duration_since(at) > than)
+    }
+
+    fn is_ours(&self, pod: &Value) -> bool {
+        let scheduler = pod["spec"]["schedulerName"].as_str().unwrap_or("default-scheduler");
+        self.snapshot.setup.scheduler_names.iter().any(|ours| ours == scheduler)
+    }
+
+    fn components(&mut self) {
+        let now = self.now();
+        let mut answered: BTreeSet<&str> = BTreeSet::new();
+        for lease in &self.around.leases {
+            let annotations = &lease["metadata"]["annotations"];
+            let holder = lease["spec"]["holderIdentity"].as_str().unwrap_or_default();
+            if let Some((silent, seconds)) = live::silence(lease, now) {
+                let Key { namespace, name } = key_of(lease);
+                let what = format!(
+                    "{holder} holds it and renewed it last {} ago, where {seconds} s are allowed",
+                    k8s_table::human_duration(silent)
+                );
+                let fix = format!(
+                    "start it again (kubectl -n {namespace} get pods, or `muster run`); kubectl -n {namespace} delete lease {name} lets another take over"
+                );
+                self.found.push(
+                    finding("lease-stale", Severity::Error, titled("Lease", lease), what, fix).passing(),
+                );
+            } else if let Some(name) = annotations[SCHEDULER_NAME]
+                .as_str()
+                .filter(|_| annotations[HELD_BY] == holder && !holder.is_empty())
+            {
+                answered.insert(name);
+            }
+        }
+        let mut waiting: BTreeMap<&str, u32> = BTreeMap::new();
+        for pod in self.snapshot.of(Kind::Pod) {
+            let pending = pod["status"]["phase"] == "Pending" && pod["spec"]["nodeName"].as_str().is_none();
+            if pending && self.is_ours(pod) && self.older(pod, A_MINUTE) {
+                *waiting
+                    .entry(pod["spec"]["schedulerName"].as_str().unwrap_or("default-scheduler"))
+                    .or_default() += 1;
+            }
+        }
+        for (name, n) in waiting {
+            if !answered.contains(name) {
+                let what = format!(
+                    "{n} pods wait for it, and no lease in the cluster says that somebody answers to it"
+                );
+                let fix = format!("muster run --scheduler-name {name}, or `muster install`");
+                let object = format!("scheduler {name}");
+                self.found.push(finding("scheduler-absent", Severity::Error, object, what, fix));
+            }
+        }
+        self.webhooks();
+    }
+
+    fn webhooks(&mut self) {
+        for configuration in &self.around.webhooks {
+            let name = configuration["metadata"]["name"].as_str().unwrap_or_default();
+            if name != muster_install::settings::WEBHOOKS {
+                continue;
+            }
+            let kind = configuration["kind"].as_str().unwrap_or_default();
+            for hook in configuration["webhooks"].as_array().into_iter().flatten() {
+                let service = &hook["clientConfig"]["service"];
+                let (Some(namespace), Some(of)) = (service["namespace"].as_str(), service["name"].as_str())
+                else {
+                    continue;
+                };
+                let there = self.around.services.iter().any(|s| key_of(s) == Key::new(namespace, of));
+                let ready = self.around.slices.iter().any(|slice| {
+                    slice["metadata"]["namespace"] == namespace
+                        && slice["metadata"]["labels"]["kubernetes.io/service-name"] == of
+                        && slice["endpoints"]
+                            .as_array()
+                            .into_iter()
+                            .flatten()
+                            .any(|e| e["conditions"]["ready"] != false)
+                });
+                if there && ready {
+                    continue;
+                }
+                let fails = hook["failurePolicy"] == "Fail";
+                let what = format!(
+                    "webhook {} asks the service {namespace}/{of}, which {}; {}",
+                    hook["name"].as_str().unwrap_or_default(),
+                    if there { "has no endpoint that is ready" } else { "does not exist" },
+                    if fails {
+                        "until it answers, such requests are refused"
+                    } else {
+                        "until it answers, nothing is checked"
+                    },
+                );
+                let fix = format!(
+                    "kubectl -n {namespace} get pods; kubectl delete {} {name} (it is made anew)",
+                    kind.to_lowercase()
+                );
+                let severity = if fails { Severity::Error } else { Severity::Warning };
+                self.found.push(
+                    finding("webhook-unreachable", severity, format!("{kind} {name}"), what, fix).passing(),
+                );
+                break;
+            }
+        }
+    }
+
+    fn crds_outdated(&mut self) {
+        let installed: BTreeMap<&str, &Value> = self
+            .around
+            .crds
+            .iter()
+            .filter_map(|crd| Some((crd["metadata"]["name"].as_str()?, crd)))
+            .collect();
+        for ours in crd::crds(None) {
+            let Some(name) = ours["metadata"]["name"].as_str() else { continue };
+            let Some(theirs) = installed.get(name) else { continue };
+            if let Some(lacks) = lacks(&ours, theirs) {
+                let fix = format!(
+                    "muster crds --group {} | kubectl apply --server-side --force-conflicts -f -",
+                    ours["spec"]["group"].as_str().unwrap_or_default()
+                );
+                let object = format!("CustomResourceDefinition {name}");
+                self.found.push(finding(
+                    "crd-outdated",
+                    Severity::Warning,
+                    object,
+                    format!("it lacks {lacks}"),
+                    fix,
+                ));
+            }
+        }
+    }
+
+    fn gangs(&mut self) {
+        let (_, policy, _) = self.snapshot.setup.read();
+        let rows = view::gangs(self.snapshot, self.seen);
+        let groups: BTreeMap<Key, &Value> =
+            self.snapshot.of(Kind::PodGroup).map(|g| (key_of(g), g)).collect();
+        for row in &rows {
+            let group = groups.get(&row.key);
+            let object = format!("{} {}", if group.is_some() { "PodGroup" } else { "Pod" }, row.key);
+            let refusal = self.seen.refusals.get(&row.key);
+            match refusal.and_then(|r| r.reasons.first()) {
+                Some(reason @ Reason::QueueMissing { queue }) => {
+                    let label = &self.snapshot.setup.queue_label;
+                    let fix = if queue.is_empty() {
+                        format!("set the label {label} on the workload to one of: kubectl get queues")
+                    } else {
+                        format!(
+                            "create queue {queue}, or set the label {label} on the workload to one of: kubectl get queues"
+                        )
+                    };
+                    self.found.push(
+                        finding("queue-missing", Severity::Error, object.clone(), words::reason(reason), fix)
+                            .passing(),
+                    );
+                }
+                Some(reason @ Reason::QueueNotLeaf { .. }) => {
+                    let fix = "name a queue at the bottom of the tree: muster get queues".to_owned();
+                    self.found.push(
+                        finding(
+                            "queue-not-leaf",
+                            Severity::Error,
+                            object.clone(),
+                            words::reason(reason),
+                            fix,
+                        )
+                        .passing(),
+                    );
+                }
+                _ => {}
+            }
+            if let Some(group) = group
+                && row.state == State::Incomplete
+                && self.older(group, FIVE_MINUTES)
+            {
+                let owners = owners_of(group);
+                let strays: Vec<String> = self
+                    .snapshot
+                    .of(Kind::Pod)
+                    .filter(|pod| {
+                        let other = pod["metadata"]["annotations"]["pod-group-name"].as_str();
+                        let there = key_of(pod).namespace == row.key.namespace;
+                        there
+                            && other.is_some_and(|other| *other != *row.key.name)
+                            && owners_of(pod).iter().any(|uid| owners.contains(uid))
+                    })
+                    .map(|pod| key_of(pod).name.to_string())
+                    .collect();
+                let why = row.reason.as_ref().map_or("", |(_, why)| why);
+                let (what, fix) = if strays.is_empty() {
+                    (why.to_owned(), "look at what makes the pods: quota of the namespace, a controller that does not run, a minimum that is too high".to_owned())
+                } else {
+                    let names = strays.join(" ");
+                    (
+                        format!("{why}; pods of the same owner are in other groups: {}", strays.join(", ")),
+                        format!(
+                            "kubectl -n {} delete pod {names}: they are made anew and grouped right",
+                            row.key.namespace
+                        ),
+                    )
+                };
+                self.found.push(finding("gang-incomplete", Severity::Warning, object.clone(), what, fix));
+            }
+            let gang = self.seen.cluster.gangs.iter().find(|g| g.key == row.key);
+            let stale = gang.filter(|_| row.state == State::Partial).and_then(|g| Some((g, g.stale_since?)));
+            if let Some((gang, since)) = stale
+                && let Grace::For(grace) = gang.staleness_grace.unwrap_or(policy.staleness_grace)
+                && self.snapshot.now() - since > Span(grace.0.saturating_add(A_WHILE))
+            {
+                let what = format!(
+                    "{} of {} pods hold a place, {} are needed, since {}; its grace is {} s, and it was neither completed nor evicted",
+                    row.placed,
+                    row.total,
+                    row.needed,
+                    words::time(since),
+                    grace.0 / 1000
+                );
+                let fix = format!(
+                    "muster explain podgroup/{} -n {}; is the scheduler at work? see lease-stale",
+                    row.key.name, row.key.namespace
+                );
+                self.found.push(finding("gang-below-minimum", Severity::Error, object, what, fix));
+            }
+        }
+        let peopled: BTreeSet<Key> = self
+            .snapshot
+            .of(Kind::Pod)
+            .filter_map(|pod| {
+                let group = pod["metadata"]["annotations"]["pod-group-name"].as_str()?;
+                Some(Key::new(key_of(pod).namespace, group))
+            })
+            .collect();
+        for (key, group) in groups {
+            let owned = group["metadata"]["ownerReferences"].as_array().is_some_and(|o| !o.is_empty());
+            if !owned && !peopled.contains(&key) && self.older(group, TEN_MINUTES) {
+                let what = "it has had no pods for long, and no owner that would make any".to_owned();
+                let fix =
+                    format!("kubectl -n {} delete podgroup.scheduling.run.ai {}", key.namespace, key.name);
+                let found =
+                    finding("podgroup-orphan", Severity::Warning, format!("PodGroup {key}"), what, fix);
+                self.found.push(found.deleting(Kind::PodGroup, group));
+            }
+        }
+    }
+
+    fn queues(&mut self) {
+        let rows = view::queues(self.seen, &[]);
+        for row in &rows {
+            let object = format!("Queue {}", row.name);
+            if let Some(why) = &row.broken {
+                let what = format!("{why}; nothing in it is scheduled");
+                let fix =
+                    format!("kubectl edit queue.scheduling.run.ai {}: change spec.parentQueue", row.name);
+                self.found.push(finding("queue-orphan", Severity::Error, object, what, fix));
+                continue;
+            }
+            for (r, resource) in RESOURCES.iter().enumerate() {
+                let Bound::At(own) = row.shares[r].quota else { continue };
+                let mut sum: i128 = 0;
+                let mut unlimited = false;
+                let children: Vec<&view::QueueRow> =
+                    rows.iter().filter(|c| c.parent.as_ref() == Some(&row.name)).collect();
+                for child in &children {
+                    match child.shares[r].quota {
+                        Bound::At(n) => sum = sum.saturating_add(n.into()),
+                        Bound::Unlimited => unlimited = true,
+                    }
+                }
+                if children.is_empty() || (!unlimited && sum <= i128::from(own)) {
+                    continue;
+                }
+                let together =
+                    if unlimited { "without bound".to_owned() } else { words::amount(resource, sum) };
+                let what = format!(
+                    "spec.resources.{resource}.quota: it deserves {}, the {} queues below it together {together}; they cannot all have what they deserve",
+                    words::amount(resource, own.into()),
+                    children.len()
+                );
+                let fix = format!(
+                    "kubectl edit queue.scheduling.run.ai {}: raise its quota, or lower those below it",
+                    row.name
+                );
+                self.found.push(finding("queue-quota", Severity::Warning, object.clone(), what, fix));
+            }
+        }
+        self.queue_status();
+    }
+
+    /// What the queue controller should have counted: pods of pod groups that are on a node.
+    fn queue_status(&mut self) {
+        let groups: BTreeSet<Key> = self.snapshot.of(Kind::PodGroup).map(key_of).collect();
+        let cluster = &self.seen.cluster;
+        let memory: BTreeMap<&Name, i64> =
+            cluster.nodes.iter().filter_map(|n| Some((&n.name, n.gpus.memory.filter(|m| *m > 0)?))).collect();
+        let parents: BTreeMap<&Name, Option<&Name>> =
+            cluster.queues.iter().map(|q| (&q.name, q.parent.as_ref())).collect();
+        let queue_of: BTreeMap<&Key, &Name> = cluster.gangs.iter().map(|g| (&g.key, &g.queue)).collect();
+        let mut held: BTreeMap<&Name, Trio> = BTreeMap::new();
+        for pod in &cluster.pods {
+            let bound = matches!(
+                pod.state,
+                PodState::Bound | PodState::Running | PodState::Releasing | PodState::Stuck
+            );
+            let Some(gang) = pod.gang.as_ref().filter(|g| bound && pod.node.is_some() && groups.contains(*g))
+            else {
+                continue;
+            };
+            let charge = view::charge(pod, &memory);
+            let mut at = queue_of.get(gang).copied();
+            // A circle ends here too.
+            for _ in 0..parents.len() {
+                let Some(queue) = at else { break };
+                let sum = held.entry(queue).or_default();
+                for (sum, own) in sum.iter_mut().zip(charge) {
+                    *sum = sum.saturating_add(own);
+                }
+                at = parents.get(queue).copied().flatten();
+            }
+        }
+        for queue in self.snapshot.of(Kind::Queue) {
+            let name: Name = queue["metadata"]["name"].as_str().unwrap_or_default().into();
+            if !parents.contains_key(&name) {
+                continue;
+            }
+            let counted = held.get(&name).copied().unwrap_or_default();
+            let said = said_amounts(&queue["status"]["allocated"]);
+            let wrong: Vec<String> = RESOURCES
+                .iter()
+                .enumerate()
+                .filter(|(r, _)| said[*r] != counted[*r])
+                .map(|(r, resource)| {
+                    format!(
+                        "{} where its pods hold {}",
+                        words::amount(resource, said[r]),
+                        words::amount(resource, counted[r])
+                    )
+                })
+                .collect();
+            if !wrong.is_empty() {
+                let what = format!("status.allocated says {}", wrong.join(", "));
+                let fix = "is the component queues at work? `muster run --components queues` counts anew"
+                    .to_owned();
+                self.found.push(
+                    finding("queue-status", Severity::Warning, format!("Queue {name}"), what, fix).passing(),
+                );
+            }
+        }
+    }
+
+    fn pods(&mut self) {
+        let groups: BTreeSet<Key> = self.snapshot.of(Kind::PodGroup).map(key_of).collect();
+        let nodes: BTreeSet<&str> =
+            self.snapshot.of(Kind::Node).filter_map(|n| n["metadata"]["name"].as_str()).collect();
+        let now = self.now();
+        let mut found = Vec::new();
+        for pod in self.snapshot.of(Kind::Pod) {
+            let key = key_of(pod);
+            let object = format!("Pod {key}");
+            let phase = pod["status"]["phase"].as_str().unwrap_or("Pending");
+            let over = matches!(phase, "Succeeded" | "Failed");
+            if let Some(at) = time_of(pod, "/metadata/deletionTimestamp") {
+                let late = now.duration_since(at);
+                if late > TWO_MINUTES {
+                    let node = pod["spec"]["nodeName"].as_str();
+                    let why = match node {
+                        Some(node) if !nodes.contains(node) => format!("its node {node} is gone"),
+                        Some(node) => format!("its node {node} has not let go of it"),
+                        None if pod["metadata"]["finalizers"].as_array().is_some_and(|f| !f.is_empty()) => {
+                            format!("finalizers hold it: {}", pod["metadata"]["finalizers"])
+                        }
+                        None => "nobody removes it".into(),
+                    };
+                    let what = format!(
+                        "it should have been gone {} ago: {why}; its room is not given to others",
+                        k8s_table::human_duration(late)
+                    );
+                    let fix = format!(
+                        "make sure that it does not run any more, then: kubectl -n {} delete pod {} --force --grace-period=0",
+                        key.namespace, key.name
+                    );
+                    found.push(finding("pod-terminating", Severity::Error, object, what, fix));
+                }
+                continue;
+            }
+            if over || pod["spec"]["nodeName"].as_str().is_some() || !self.is_ours(pod) {
+                continue;
+            }
+            let gates: Vec<&str> = pod["spec"]["schedulingGates"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter_map(|gate| gate["name"].as_str())
+                .collect();
+            if !gates.is_empty() && self.older(pod, TEN_MINUTES) {
+                let who: Vec<String> =
+                    gates.iter().map(|gate| format!("{gate} ({})", lifter(gate))).collect();
+                let what = format!("held back for more than ten minutes by {}", who.join(", "));
+                let fix = "find out whether that controller runs; a pod whose gate nobody lifts is made anew without it".to_owned();
+                found.push(finding("pod-gated", Severity::Warning, object.clone(), what, fix));
+            }
+            match pod["metadata"]["annotations"]["pod-group-name"].as_str() {
+                Some(group) => {
+                    if !groups.contains(&Key::new(key.namespace.clone(), group)) && self.older(pod, A_MINUTE)
+                    {
+                        let what = format!(
+                            "annotation pod-group-name: there is no PodGroup {group} in {}",
+                            key.namespace
+                        );
+                        let fix = "create the PodGroup, or make the pod anew without the annotation: the grouper then finds its group".to_owned();
+                        found.push(finding("podgroup-missing", Severity::Error, object, what, fix));
+                    }
+                }
+                None => {
+                    let scheduler = pod["spec"]["schedulerName"].as_str().unwrap_or("default-scheduler");
+                    let grouped = self.snapshot.setup.grouped.iter().any(|name| name == scheduler);
+                    let skips = pod["metadata"]["annotations"]["kai.scheduler/skip-podgrouper"] == "true";
+                    if grouped && !skips && self.older(pod, A_MINUTE) {
+                        let what =
+                            "it has waited for more than a minute to be put into a pod group".to_owned();
+                        let fix = "is the component grouper at work? kubectl -n muster-system get pods, or `muster run --components grouper`".to_owned();
+                        found.push(finding("pod-ungrouped", Severity::Error, object, what, fix));
+                    }
+                }
+            }
+        }
+        self.found.extend(found);
+    }
+
+    fn binds(&mut self) {
+        let pods: BTreeMap<Key, &Value> = self.snapshot.of(Kind::Pod).map(|p| (key_of(p), p)).collect();
+        let mut found = Vec::new();
+        for request in self.snapshot.of(Kind::BindRequest) {
+            let key = key_of(request);
+            let object = format!("BindRequest {key}");
+            let name = request["spec"]["podName"].as_str().unwrap_or_default();
+            let pod = pods.get(&Key::new(key.namespace.clone(), name));
+            let phase = request["status"]["phase"].as_str().unwrap_or("Pending");
+            let delete = format!("kubectl -n {} delete bindrequest {}", key.namespace, key.name);
+            let over =
+                pod.is_some_and(|p| matches!(p["status"]["phase"].as_str(), Some("Succeeded" | "Failed")));
+            if pod.is_none() || over {
+                if self.older(request, A_MINUTE) {
+                    let what = format!(
+                        "the pod {name} that it is for {}",
+                        if over { "is over" } else { "does not exist" }
+                    );
+                    let one = finding("bind-orphan", Severity::Warning, object, what, delete);
+                    found.push(one.deleting(Kind::BindRequest, request));
+                }
+            } else if phase == "Failed" {
+                let reason = request["status"]["reason"].as_str().unwrap_or("it does not say why");
+                let what = format!(
+                    "pod {name} was not bound to {} after {} attempts: {reason}",
+                    request["spec"]["selectedNode"].as_str().unwrap_or("its node"),
+                    request["status"]["failedAttempts"].as_i64().unwrap_or(1)
+                );
+                let fix = format!("mend what the reason names; {delete} has the pod scheduled anew");
+                found.push(finding("bind-failed", Severity::Error, object, what, fix).passing());
+            } else if phase != "Succeeded" && self.older(request, TWO_MINUTES) {
+                let what = format!("pod {name} waits to be bound for more than two minutes");
+                let fix = format!(
+                    "is the component binder at work? kubectl -n muster-system get pods; {delete} has the pod scheduled anew"
+                );
+                found.push(finding("bind-pending", Severity::Error, object, what, fix));
+            }
+        }
+        self.found.extend(found);
+    }
+
+    fn reservations(&mut self) {
+        let is_reservation = |pod: &Value| pod["metadata"]["labels"]["app"] == "kai-resource-reservation";
+        let over = |pod: &Value| matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+        let mut held: BTreeSet<String> = BTreeSet::new();
+        let mut used: BTreeSet<String> = BTreeSet::new();
+        for pod in self.snapshot.of(Kind::Pod).filter(|pod| !over(pod)) {
+            if is_reservation(pod) { &mut held } else { &mut used }.extend(groups_of(pod));
+        }
+        for request in self.snapshot.of(Kind::BindRequest) {
+            let groups = request["spec"]["selectedGPUGroups"].as_array();
+            used.extend(groups.into_iter().flatten().filter_map(|g| g.as_str().map(str::to_owned)));
+        }
+        let mut found = Vec::new();
+        for pod in self.snapshot.of(Kind::Pod).filter(|pod| !over(pod)) {
+            let key = key_of(pod);
+            let leaving = pod["metadata"]["deletionTimestamp"].as_str().is_some();
+            for group in groups_of(pod) {
+                if is_reservation(pod) && !used.contains(&group) && !leaving && self.older(pod, A_MINUTE) {
+                    let what = format!(
+                        "it holds a GPU of {} for the group {group}, which no pod is in",
+                        pod["spec"]["nodeName"].as_str().unwrap_or("no node")
+                    );
+                    let fix = format!("kubectl -n {} delete pod {}", key.namespace, key.name);
+                    let one =
+                        finding("reservation-unused", Severity::Warning, format!("Pod {key}"), what, fix);
+                    found.push(one.passing().deleting(Kind::Pod, pod));
+                } else if !is_reservation(pod)
+                    && !held.contains(&group)
+                    && pod["spec"]["nodeName"].as_str().is_some()
+                    && !leaving
+                {
+                    let what = format!(
+                        "it shares the GPU {group}, which no reservation pod holds: others may be given the same device"
+                    );
+                    let fix = format!(
+                        "kubectl -n {} delete pod {} (its owner makes it anew); is the component binder at work?",
+                        key.namespace, key.name
+                    );
+                    found.push(
+                        finding("reservation-missing", Severity::Error, format!("Pod {key}"), what, fix)
+                            .passing(),
+                    );
+                }
+            }
+        }
+        self.found.extend(found);
+    }
+}
+
+/// Who lifts a gate, as far as that is known.
+fn lifter(gate: &str) -> &'static str {
+    match gate {
+        gate if gate.contains("kueue.x-k8s.io") => "Kueue lifts it when the workload is admitted",
+        gate if gate.contains("grove.io") => "Grove lifts it when the pod group is complete",
+        gate if gate.contains("volcano.sh") => "Volcano lifts it",
+        gate if gate.contains("jobset.x-k8s.io") => "JobSet lifts it",
+        _ => "nobody known here lifts it",
+    }
+}
+
+fn owners_of(object: &Value) -> Vec<&str> {
+    let owners = object["metadata"]["ownerReferences"].as_array();
+    owners.into_iter().flatten().filter_map(|owner| owner["uid"].as_str()).collect()
+}
+
+/// The shared GPUs that a pod's labels name.
+fn groups_of(pod: &Value) -> Vec<String> {
+    let labels = pod["metadata"]["labels"].as_object();
+    let named = labels
+        .into_iter()
+        .flatten()
+        .filter(|(key, _)| *key == "runai-gpu-group" || key.starts_with("runai-gpu-group/"));
+    named.filter_map(|(_, group)| group.as_str()).filter(|g| !g.is_empty()).map(str::to_owned).collect()
+}
+
+/// CPU, memory and GPUs of a list of quantities, in the model's units.
+fn said_amounts(list: &Value) -> Trio {
+    let mut said = Trio::default();
+    for (name, amount) in list.as_object().into_iter().flatten() {
+        let Some(quantity) = amount.as_str().and_then(|text| text.parse::<Quantity>().ok()) else { continue };
+        let nano = quantity.nano();
+        match name.as_str() {
+            "cpu" => said[0] += nano / 1_000_000,
+            "memory" => said[1] += nano / 1_000_000_000,
+            name => {
+                let parts = Resource::Other(name.into()).mig_parts();
+                if let Some(parts) = parts {
+                    said[GPUS] += nano / 1_000_000 * i128::from(parts);
+                } else if name.ends_with("gpu") || (name.contains("gpu") && !name.contains('/')) {
+                    said[GPUS] += nano / 1_000_000;
+                }
+            }
+        }
+    }
+    said
+}
+
+fn crd_missing(installed: &[Value]) -> Vec<Finding> {
+    let names: BTreeSet<&str> = installed.iter().filter_map(|crd| crd["metadata"]["name"].as_str()).collect();
+    [Kind::Queue, Kind::PodGroup, Kind::BindRequest, Kind::Topology]
+        .into_iter()
+        .filter_map(|kind| {
+            let (group, _, plural) = kind.resource();
+            let name = format!("{plural}.{group}");
+            (!names.contains(name.as_str())).then(|| {
+                let what = "it is not installed, and Muster keeps its state in it".to_owned();
+                let fix = "muster crds --group kai | kubectl apply --server-side -f -".to_owned();
+                finding("crd-missing", Severity::Error, format!("CustomResourceDefinition {name}"), what, fix)
+            })
+        })
+        .collect()
+}
+
+/// What of our definition the installed one does not have.
+pub fn lacks(ours: &Value, theirs: &Value) -> Option<String> {
+    let versions =
+        |crd: &Value| -> Vec<Value> { crd["spec"]["versions"].as_array().cloned().unwrap_or_default() };
+    for version in versions(ours) {
+        let name = version["name"].as_str().unwrap_or_default();
+        let Some(installed) = versions(theirs).into_iter().find(|v| v["name"] == version["name"]) else {
+            return Some(format!("version {name}"));
+        };
+        let (own, other) = (&version["schema"]["openAPIV3Schema"], &installed["schema"]["openAPIV3Schema"]);
+        if let Some(field) = missing_field(own, other, "", 0) {
+            return Some(format!("the field {field} of {name}"));
+        }
+    }
+    None
+}
+
+/// No definition is nested deeper.
+const DEEPEST: usize = 40;
+
+/// The first field of a schema that another does not have.
+fn missing_field(own: &Value, other: &Value, at: &str, depth: usize) -> Option<String> {
+    if depth > DEEPEST || other["x-kubernetes-preserve-unknown-fields"] == true {
+        return None;
+    }
+    for (name, schema) in own["properties"].as_object().into_iter().flatten() {
+        // What is built in is described or not, as it pleases.
+        if at.is_empty() && matches!(name.as_str(), "metadata" | "apiVersion" | "kind") {
+            continue;
+        }
+        let path = if at.is_empty() { name.clone() } else { format!("{at}.{name}") };
+        match other["properties"].get(name) {
+            None => return Some(path),
+            Some(there) => {
+                if let Some(field) = missing_field(schema, there, &path, depth + 1) {
+                    return Some(field);
+                }
+            }
+        }
+    }
+    let inner = |field: &str| {
+        let (own, other) = (own.get(field)?, other.get(field)?);
+        (own.is_object() && other.is_object())
+            .then(|| missing_field(own, other, &format!("{at}[]"), depth + 1))?
+    };
+    inner("items").or_else(|| inner("additionalProperties"))
+}
+
+/// Deletes what may be deleted; out: how it went, by the number of the finding.
+async fn mend(api: &Api, found: &[Finding]) -> BTreeMap<usize, Result<(), String>> {
+    let mut mended = BTreeMap::new();
+    for (i, finding) in found.iter().enumerate() {
+        let Some(Doomed { path, uid }) = &finding.delete else { continue };
+        eprintln!("deleting     {} ({})", finding.object, finding.check);
+        let deleted = api.delete_path(path, Delete { uid, ..Delete::default() }).await;
+        mended.insert(i, deleted.map(drop).map_err(|error| error.message()));
+    }
+    mended
+}
+
+fn as_json(found: &[Finding], mended: &BTreeMap<usize, Result<(), String>>) -> Value {
+    let rows: Vec<Value> = found
+        .iter()
+        .enumerate()
+        .map(|(i, f)| {
+            let mut row = json!({
+                "check": f.check, "severity": f.severity.name(), "object": f.object, "what": f.what, "fix": f.fix,
+                "fixable": f.delete.is_some(),
+            });
+            match mended.get(&i) {
+                Some(Ok(())) => row["fixed"] = json!(true),
+                Some(Err(why)) => row["fixFailed"] = json!(why),
+                None => {}
+            }
+            row
+        })
+        .collect();
+    json!({"findings": rows})
+}
+
+fn as_text(found: &[Finding], mended: &BTreeMap<usize, Result<(), String>>) -> String {
+    if found.is_empty() {
+        return format!("all is well: {} checks, no findings\n", CHECKS.len());
+    }
+    let mut text = String::new();
+    for (i, f) in found.iter().enumerate() {
+        text.push_str(&format!("{:<8} {}: {}\n", f.severity.name(), f.check, f.object));
+        text.push_str(&format!("         {}\n", f.what));
+        match mended.get(&i) {
+            Some(Ok(())) => text.push_str("         fixed: deleted\n"),
+            Some(Err(why)) => text.push_str(&format!("         not fixed: {why}\n         fix: {}\n", f.fix)),
+            None => text.push_str(&format!("         fix: {}\n", f.fix)),
+        }
+    }
+    let n = |severity| found.iter().filter(|f| f.severity == severity).count();
+    text.push_str(&format!("\n{} errors, {} warnings", n(Severity::Error), n(Severity::Warning)));
+    let fixable =
+        found.iter().enumerate().filter(|(i, f)| f.delete.is_some() && !mended.contains_key(i)).count();
+    if fixable > 0 {
+        text.push_str(&format!("; `muster doctor --fix` mends {fixable} of them"));
+    }
+    text.push('\n');
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::live::tests::{CLUSTER, of_yaml};
+
+    /// What is found in a cluster with some documents more, beside what is found without them.
+    fn found(documents: &str, around: &Surroundings) -> Vec<Finding> {
+        let snapshot = of_yaml(&format!("{CLUSTER}---\n{documents}"));
+        findings(&snapshot, &snapshot.decide(), around)
+    }
+
+    #[track_caller]
+    fn check(documents: &str, id: &str, object: &str, says: &str) -> Finding {
+        assert!(CHECKS.iter().any(|(known, _)| *known == id), "{id} is not on the list");
+        let found = found(documents, &Surroundings::default());
+        let one = found.iter().find(|f| f.check == id && f.object == object);
+        let one = one.unwrap_or_else(|| panic!("not found among {found:#?}"));
+        assert!(one.what.contains(says), "{}", one.what);
+        one.clone()
+    }
+
+    #[track_caller]
+    fn check_none(documents: &str, id: &str) {
+        let found = found(documents, &Surroundings::default());
+        assert!(!found.iter().any(|f| f.check == id), "{found:#?}");
+    }
+
+    fn pod(name: &str, meta: &str, spec: &str, phase: &str) -> String {
+        format!(
+            "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}, namespace: d, uid: u-{name}, creationTimestamp: '2026-01-01T11:00:00Z'{meta}}}, spec: {{schedulerName: kai-scheduler, containers: []{spec}}}, status: {{phase: {phase}}}}}\n---\n"
+        )
+    }
+
+    fn queue(name: &str, spec: &str) -> String {
+        format!(
+            "{{apiVersion: scheduling.run.ai/v2, kind: Queue, metadata: {{name: {name}}}, spec: {{{spec}}}}}\n---\n"
+        )
+    }
+
+    fn bind(name: &str, status: &str, created: &str) -> String {
+        format!(
+            "{{apiVersion: scheduling.run.ai/v1alpha2, kind: BindRequest, metadata: {{name: {name}, namespace: d, uid: b1, creationTimestamp: '2026-01-01T{created}Z'}}, spec: {{podName: {name}, selectedNode: a}}, status: {status}}}\n---\n"
+        )
+    }
+
+    #[test]
+    fn queues() {
+        check("", "queue-missing", "PodGroup other/lost", "queue nowhere does not exist");
+        check(&queue("x", "parentQueue: gone"), "queue-orphan", "Queue x", "no queue gone");
+        check(&queue("x", "parentQueue: x"), "queue-orphan", "Queue x", "lead back");
+        let child = queue("second", "parentQueue: top, resources: {gpu: {quota: 2}}");
+        check(
+            &child,
+            "queue-quota",
+            "Queue top",
+            "gpu.quota: it deserves 4 GPUs, the 2 queues below it together 5 GPUs",
+        );
+        check("", "queue-status", "Queue team", "says 0 CPU where its pods hold 1 CPU");
+        let said = "{apiVersion: scheduling.run.ai/v2, kind: Queue, metadata: {name: team, uid: q1}, spec: {parentQueue: top, resources: {gpu: {quota: 3, limit: 4}}}, status: {allocated: {cpu: '1', memory: 1Gi, nvidia.com/gpu: '2'}}}\n";
+        let right = of_yaml(&CLUSTER.replace("metadata: {name: team", "metadata: {name: was")).documents();
+        let text = muster_install::yaml::documents(&right[1..]);
+        let snapshot = of_yaml(&format!("{text}---\n{said}"));
+        let all = findings(&snapshot, &snapshot.decide(), &Surroundings::default());
+        assert!(!all.iter().any(|f| f.check == "queue-status" && f.object == "Queue team"), "{all:#?}");
+    }
+
+    #[test]
+    fn pods() {
+        let gone = pod("x", ", annotations: {pod-group-name: gone}", "", "Pending");
+        check(&gone, "podgroup-missing", "Pod d/x", "no PodGroup gone in d");
+        let late = pod("x", ", deletionTimestamp: '2026-01-01T11:50:00Z'", ", nodeName: b", "Running");
+        check(&late, "pod-terminating", "Pod d/x", "10m ago: its node b has not let go");
+        let nowhere = pod("x", ", deletionTimestamp: '2026-01-01T11:50:00Z'", ", nodeName: z", "Running");
+        check(&nowhere, "pod-terminating", "Pod d/x", "its node z is gone");
+        check_none(
+            &pod("x", ", deletionTimestamp: '2026-01-01T11:59:50Z'", ", nodeName: b", "Running"),
+            "pod-terminating",
+        );
+        let gated = pod("x", "", ", schedulingGates: [{name: example.com/never}]", "Pending");
+        check(&gated, "pod-gated", "Pod d/x", "example.com/never (nobody known here lifts it)");
+        // In these tests nobody is grouped.
+        check_none(&pod("x", "", "", "Pending"), "pod-ungrouped");
+    }
+
+    #[test]
+    fn a_pod_that_nobody_groups() {
+        let mut snapshot = of_yaml(&pod("x", "", "", "Pending"));
+        snapshot.setup.grouped = vec!["kai-scheduler".into()];
+        let all = findings(&snapshot, &snapshot.decide(), &Surroundings::default());
+        assert!(all.iter().any(|f| f.check == "pod-ungrouped"), "{all:#?}");
+    }
+
+    #[test]
+    fn binds() {
+        let orphan = check(
+            &bind("x", "{}", "11:00:00"),
+            "bind-orphan",
+            "BindRequest d/x",
+            "pod x that it is for does not exist",
+        );
+        let doomed = orphan.delete.unwrap();
+        assert_eq!(doomed.path, "/apis/scheduling.run.ai/v1alpha2/namespaces/d/bindrequests/x");
+        assert_eq!(doomed.uid, "b1");
+        let there = pod("x", "", "", "Pending");
+        let failed = format!(
+            "{there}{}",
+            bind("x", "{phase: Failed, reason: no such device, failedAttempts: 3}", "11:59:59")
+        );
+        check(&failed, "bind-failed", "BindRequest d/x", "to a after 3 attempts: no such device");
+        check(
+            &format!("{there}{}", bind("x", "{}", "11:50:00")),
+            "bind-pending",
+            "BindRequest d/x",
+            "two minutes",
+        );
+        check_none(&format!("{there}{}", bind("x", "{}", "11:59:50")), "bind-pending");
+        check_none(&format!("{there}{}", bind("x", "{phase: Succeeded}", "11:50:00")), "bind-pending");
+    }
+
+    #[test]
+    fn reservations() {
+        let holder = pod(
+            "r",
+            ", labels: {app: kai-resource-reservation, runai-gpu-group: g}",
+            ", nodeName: a",
+            "Running",
+        );
+        let user = pod("x", ", labels: {runai-gpu-group: g}", ", nodeName: a", "Running");
+        assert!(
+            check(&holder, "reservation-unused", "Pod d/r", "group g, which no pod is in").delete.is_some()
+        );
+        check(&user, "reservation-missing", "Pod d/x", "shares the GPU g");
+        check_none(&format!("{holder}{user}"), "reservation-unused");
+        check_none(&format!("{holder}{user}"), "reservation-missing");
+    }
+
+    #[test]
+    fn pod_groups() {
+        let group = |created: &str, owner: &str| {
+            format!(
+                "{{apiVersion: scheduling.run.ai/v2alpha2, kind: PodGroup, metadata: {{name: g, namespace: d, uid: u1, creationTimestamp: '2026-01-01T{created}Z'{owner}}}, spec: {{minMember: 1, queue: team}}}}\n"
+            )
+        };
+        assert!(
+            check(&group("11:00:00", ""), "podgroup-orphan", "PodGroup d/g", "no owner").delete.is_some()
+        );
+        check_none(&group("11:55:00", ""), "podgroup-orphan");
+        check_none(&group("11:00:00", ", ownerReferences: [{kind: Job, name: j}]"), "podgroup-orphan");
+        let stale = "{apiVersion: scheduling.run.ai/v2alpha2, kind: PodGroup, metadata: {name: g, namespace: d, uid: u1, annotations: {kai.scheduler/stale-podgroup-timestamp: '2026-01-01T11:50:00Z'}}, spec: {minMember: 2, queue: team}}\n---\n";
+        let member = pod("x", ", annotations: {pod-group-name: g}", ", nodeName: b", "Running");
+        let few = "{apiVersion: scheduling.run.ai/v2alpha2, kind: PodGroup, metadata: {name: g, namespace: d, uid: u1, creationTimestamp: '2026-01-01T11:00:00Z', ownerReferences: [{kind: Job, name: j, uid: o}]}, spec: {minMember: 2, queue: team}}\n---\n";
+        let waits =
+            pod("x", ", annotations: {pod-group-name: g}, ownerReferences: [{uid: o}]", "", "Pending");
+        let stray = pod(
+            "y",
+            ", annotations: {pod-group-name: other}, ownerReferences: [{uid: o}]",
+            ", nodeName: b",
+            "Running",
+        );
+        check(&format!("{few}{waits}"), "gang-incomplete", "PodGroup d/g", "only 1 of the 2 pods");
+        check(&format!("{few}{waits}{stray}"), "gang-incomplete", "PodGroup d/g", "in other groups: y");
+        check(
+            &format!("{stale}{member}"),
+            "gang-below-minimum",
+            "PodGroup d/g",
+            "1 of 1 pods hold a place, 2 are needed",
+        );
+    }
+
+    #[test]
+    fn objects_that_make_no_sense() {
+        check(
+            &queue("x", "resources: {gpu: {quota: lots}}"),
+            "object-invalid",
+            "Queue x",
+            "spec.resources.gpu.quota",
+        );
+    }
+
+    fn lease(renewed: &str, held_by: &str) -> Value {
+        json!({"metadata": {"name": "kai-scheduler", "namespace": "m", "annotations": {HELD_BY: held_by, SCHEDULER_NAME: "kai-scheduler"}},
+            "spec": {"holderIdentity": "me", "leaseDurationSeconds": 15, "renewTime": renewed}})
+    }
+
+    #[track_caller]
+    fn check_lease(lease: Value, expected: &[&str]) {
+        let around = Surroundings { leases: vec![lease], ..Surroundings::default() };
+        let waiting = pod("x", "", "", "Pending");
+        let all = found(&waiting, &around);
+        let ids: Vec<&str> = all
+            .iter()
+            .map(|f| f.check)
+            .filter(|id| id.starts_with("lease") || id.starts_with("scheduler"))
+            .collect();
+        assert_eq!(ids, expected, "{all:#?}");
+    }
+
+    #[test]
+    fn leases() {
+        check_lease(lease("2026-01-01T11:59:58.000000Z", "me"), &[]);
+        check_lease(lease("2026-01-01T11:59:00.000000Z", "me"), &["lease-stale", "scheduler-absent"]);
+        check_lease(lease("2026-01-01T11:59:58.000000Z", "other"), &["scheduler-absent"]);
+    }
+
+    #[test]
+    fn webhooks() {
+        let hook = |policy: &str| {
+            json!({"kind": "ValidatingWebhookConfiguration", "metadata": {"name": "muster-admission"}, "webhooks": [
+                {"name": "pods.muster.dev", "failurePolicy": policy, "clientConfig": {"service": {"namespace": "m", "name": "s"}}}]})
+        };
+        let service = json!({"metadata": {"namespace": "m", "name": "s"}});
+        let slice = json!({"metadata": {"namespace": "m", "labels": {"kubernetes.io/service-name": "s"}}, "endpoints": [{"conditions": {"ready": true}}]});
+        let severity = |around: Surroundings| {
+            found("{}", &around)
+                .into_iter()
+                .find(|f| f.check == "webhook-unreachable")
+                .map(|f| (f.severity, f.what))
+        };
+        let (error, what) =
+            severity(Surroundings { webhooks: vec![hook("Fail")], ..Surroundings::default() }).unwrap();
+        assert_eq!(error, Severity::Error);
+        assert!(what.contains("service m/s, which does not exist"), "{what}");
+        let (warning, what) = severity(Surroundings {
+            webhooks: vec![hook("Ignore")],
+            services: vec![service.clone()],
+            ..Surroundings::default()
+        })
+        .unwrap();
+        assert_eq!(warning, Severity::Warning);
+        assert!(what.contains("no endpoint that is ready"), "{what}");
+        let well = Surroundings {
+            webhooks: vec![hook("Fail")],
+            services: vec![service],
+            slices: vec![slice],
+            ..Surroundings::default()
+        };
+        assert!(severity(well).is_none());
+    }
+
+    #[test]
+    fn definitions() {
+        assert_eq!(crd_missing(&[]).len(), 4);
+        let all = crd::crds(None);
+        assert!(crd_missing(&all).is_empty());
+        for crd in &all {
+            assert_eq!(lacks(crd, crd), None);
+        }
+        let mut old =
+            all.iter().find(|c| c["metadata"]["name"] == "queues.scheduling.run.ai").unwrap().clone();
+        let new = old.clone();
+        let properties =
+            &mut old["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"];
+        properties.as_object_mut().unwrap().remove("parentQueue");
+        assert_eq!(lacks(&new, &old).unwrap(), "the field spec.parentQueue of v2");
+        old["spec"]["versions"] = json!([]);
+        assert_eq!(lacks(&new, &old).unwrap(), "version v2");
+    }
+
+    #[test]
+    fn text_names_the_fix() {
+        let found = found("{}", &Surroundings::default());
+        let text = as_text(&found, &BTreeMap::new());
+        assert!(
+            text.contains(
+                "error    queue-missing: PodGroup other/lost\n         queue nowhere does not exist"
+            ),
+            "{text}"
+        );
+        assert!(text.contains("         fix: create queue nowhere, or set the label"), "{text}");
+        assert!(as_text(&[], &BTreeMap::new()).starts_with("all is well"));
+    }
+
+    #[tokio::test]
+    async fn what_is_mended_is_gone_and_nothing_else() {
+        let server = muster_apiserver::ApiServer::new(muster_apiserver::Options::default());
+        server.install_crds(crate::crds::select(&["kai".to_owned()]).unwrap()).unwrap();
+        let api = Api::new(kube::Client::new(server, "default"), "test");
+        let requests = "/apis/scheduling.run.ai/v1alpha2/namespaces/default/bindrequests";
+        let mut found = Vec::new();
+        for name in ["a", "b"] {
+            let body = json!({"apiVersion": "scheduling.run.ai/v1alpha2", "kind": "BindRequest", "metadata": {"name": name},
+                "spec": {"podName": name, "selectedNode": "n", "receivedResourceType": "Regular"}});
+            let made = api.create_path(requests, &body).await.unwrap();
+            found.push(
+                finding("bind-orphan", Severity::Warning, name.into(), String::new(), String::new())
+                    .deleting(Kind::BindRequest, &made),
+            );
+        }
+        // Somebody made another of the same name meanwhile.
+        found[1].delete.as_mut().unwrap().uid = "another".into();
+        let mended = mend(&api, &found).await;
+        assert!(mended[&0].is_ok() && mended[&1].is_err(), "{mended:?}");
+        assert_eq!(list(&api, requests).await.unwrap().len(), 1);
+        assert!(as_text(&found, &mended).contains("not fixed: "));
+    }
+}
