@@ -28,11 +28,11 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("muster-translate", &["k8s-quantity", "k8s-schema", "muster-model"]),
     ("muster-engine", &["dense", "muster-model"]),
     ("muster-generate", &["muster-model"]),
-    ("muster-binder", &["muster-runtime"]),
+    ("muster-binder", &["k8s-quantity", "muster-runtime"]),
     ("muster-grouper", &["muster-runtime"]),
-    ("muster-controllers", &["k8s-quantity", "muster-runtime", "muster-translate"]),
+    ("muster-controllers", &["k8s-quantity", "muster-model", "muster-runtime"]),
     ("muster-webhook", &["k8s-quantity", "muster-runtime"]),
-    ("muster-install", &["muster-api", "muster-runtime"]),
+    ("muster-install", &["muster-runtime"]),
     (
         "muster-scheduler",
         &["muster-binder", "muster-engine", "muster-model", "muster-runtime", "muster-scenario", "muster-translate"],
@@ -40,7 +40,24 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("muster-scenario", &["k8s-quantity", "muster-engine", "muster-model", "muster-translate"]),
     (
         "muster",
-        &["k8s-table", "muster-api", "muster-apiserver", "muster-model", "muster-scenario", "muster-sim"],
+        &[
+            "k8s-quantity",
+            "k8s-table",
+            "muster-api",
+            "muster-apiserver",
+            "muster-binder",
+            "muster-controllers",
+            "muster-engine",
+            "muster-grouper",
+            "muster-install",
+            "muster-model",
+            "muster-runtime",
+            "muster-scenario",
+            "muster-scheduler",
+            "muster-sim",
+            "muster-translate",
+            "muster-webhook",
+        ],
     ),
     ("muster-testkit", &[]),
     ("muster-e2e", &["muster-testkit"]),
@@ -64,6 +81,11 @@ const BANNED: &[(&[&str], &[&str])] = &[
     (&["muster-api"], &["tokio", "hyper", "rand", "uuid"]),
     // The server is judged against the real one, so it knows nothing of clients.
     (&["muster-apiserver"], &["kube", "k8s-openapi"]),
+    // Services reach the API through muster-runtime, which alone builds a client.
+    (
+        &["muster-binder", "muster-grouper", "muster-controllers", "muster-scheduler", "muster-install"],
+        &["kube", "hyper", "rustls", "k8s-openapi", "rand"],
+    ),
     // Simulated nodes are ordinary API clients.
     (&["muster-sim"], &["hyper", "rustls"]),
 ];

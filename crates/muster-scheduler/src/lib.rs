@@ -16,4 +16,4 @@ mod slim;
 mod words;
 
 pub use publish::{BindMode, Limits};
-pub use service::{Options, start};
+pub use service::{Options, start, start_with};

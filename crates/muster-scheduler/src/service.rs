@@ -52,6 +52,16 @@ const LONGEST_GULP: Duration = Duration::from_millis(50);
 
 /// Schedules until cancelled.
 pub fn start(cx: &Context, options: Options) -> impl Future<Output = ()> + Send + 'static {
+    let binder = Binder::new(cx.named("muster-scheduler").api, options.binder.clone());
+    start_with(cx, options, binder)
+}
+
+/// The same with a binder that others in this process share.
+pub fn start_with(
+    cx: &Context,
+    options: Options,
+    binder: Binder,
+) -> impl Future<Output = ()> + Send + 'static + use<> {
     let cx = cx.named("muster-scheduler");
     async move {
         let mut tasks = JoinSet::new();
@@ -63,7 +73,7 @@ pub fn start(cx: &Context, options: Options) -> impl Future<Output = ()> + Send 
         let publisher = Publisher::start(
             &mut tasks,
             cx.api.clone(),
-            Binder::new(cx.api.clone(), options.binder.clone()),
+            binder,
             cx.events.clone(),
             cx.clock,
             options.mode,
@@ -162,7 +172,7 @@ fn count(metrics: &Metrics, output: &Output, took: Duration) {
 
 fn tell(output: &Output, took: Duration) {
     for diagnostic in &output.diagnostics {
-        tracing::warn!("{diagnostic}");
+        tracing::info!("{diagnostic}");
     }
     let decisions = &output.decisions;
     tracing::debug!(

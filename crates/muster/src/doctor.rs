@@ -64,6 +64,7 @@ impl Severity {
 /// Every check: its id, which never changes, and what it finds.
 pub const CHECKS: &[(&str, &str)] = &[
     ("scheduler-absent", "pods wait for a scheduler name that nobody holds a lease for"),
+    ("component-unavailable", "a Deployment of Muster has fewer replicas available than it wants"),
     ("lease-stale", "a component of Muster holds a lease and has stopped renewing it"),
     ("webhook-unreachable", "a webhook configuration of Muster points at a service that is not there"),
     ("crd-missing", "a kind that Muster needs is not installed"),
@@ -118,6 +119,9 @@ pub struct Surroundings {
     services: Vec<Value>,
     slices: Vec<Value>,
     crds: Vec<Value>,
+    deployments: Vec<Value>,
+    /// Addresses of webhooks on this machine at which nobody listens.
+    deaf: BTreeSet<String>,
 }
 
 /// How long after the first look those findings are looked at again that may be over in a moment.
@@ -176,12 +180,13 @@ async fn look(link: &Link, args: &Args) -> anyhow::Result<Vec<Finding>> {
         format!("{admission}/validatingwebhookconfigurations"),
         format!("{admission}/mutatingwebhookconfigurations"),
     );
-    let (snapshot, validating, mutating, services, slices) = tokio::join!(
+    let (snapshot, validating, mutating, services, slices, deployments) = tokio::join!(
         live::snapshot(link, &args.schedulers),
         list(api, &validating),
         list(api, &mutating),
         list(api, "/api/v1/services"),
         list(api, "/apis/discovery.k8s.io/v1/endpointslices"),
+        list(api, "/apis/apps/v1/deployments"),
     );
     let kinds = [("ValidatingWebhookConfiguration", validating), ("MutatingWebhookConfiguration", mutating)];
     let webhooks = kinds.into_iter().flat_map(|(kind, items)| {
@@ -190,9 +195,12 @@ async fn look(link: &Link, args: &Args) -> anyhow::Result<Vec<Finding>> {
             item
         })
     });
+    let webhooks: Vec<Value> = webhooks.collect();
     let around = Surroundings {
         leases: leases.unwrap_or_default(),
-        webhooks: webhooks.collect(),
+        deaf: deaf(&webhooks).await,
+        webhooks,
+        deployments: deployments.unwrap_or_default(),
         services: services.unwrap_or_default(),
         slices: slices.unwrap_or_default(),
         crds,
@@ -202,6 +210,26 @@ async fn look(link: &Link, args: &Args) -> anyhow::Result<Vec<Finding>> {
     let mut found = findings(&snapshot, &seen, &around);
     found.retain(|f| args.check.is_empty() || args.check.iter().any(|id| id == f.check));
     Ok(found)
+}
+
+/// Addresses of Muster's webhooks on this machine at which nobody listens.
+async fn deaf(webhooks: &[Value]) -> BTreeSet<String> {
+    let mut deaf = BTreeSet::new();
+    let ours = webhooks.iter().filter(|w| w["metadata"]["name"] == muster_install::settings::WEBHOOKS);
+    for hook in ours.flat_map(|w| w["webhooks"].as_array().into_iter().flatten()) {
+        let Some(address) = hook["clientConfig"]["url"].as_str().and_then(local_address) else { continue };
+        let heard = tokio::time::timeout(SECOND_LOOK, tokio::net::TcpStream::connect(address)).await;
+        if !matches!(heard, Ok(Ok(_))) {
+            deaf.insert(address.to_owned());
+        }
+    }
+    deaf
+}
+
+/// `127.0.0.1:8443` of a URL there; whatever is elsewhere may be out of our reach and well all the same.
+fn local_address(url: &str) -> Option<&str> {
+    let address = url.strip_prefix("https://")?.split('/').next()?;
+    address.starts_with("127.").then_some(address)
 }
 
 /// Everything that is wrong, the worst first.
@@ -328,6 +356,21 @@ impl Ward<'_> {
                 self.found.push(finding("scheduler-absent", Severity::Error, object, what, fix));
             }
         }
+        for deployment in &self.around.deployments {
+            let ours = deployment["metadata"]["labels"]["app.kubernetes.io/part-of"] == "muster";
+            let wanted = deployment["spec"]["replicas"].as_i64().unwrap_or(1);
+            let there = deployment["status"]["availableReplicas"].as_i64().unwrap_or(0);
+            if ours && there < wanted {
+                let Key { namespace, name } = key_of(deployment);
+                let severity = if there == 0 { Severity::Error } else { Severity::Warning };
+                let what = format!("{there} of {wanted} replicas are available");
+                let fix = format!(
+                    "kubectl -n {namespace} describe deployment {name}; kubectl -n {namespace} get pods"
+                );
+                let object = titled("Deployment", deployment);
+                self.found.push(finding("component-unavailable", severity, object, what, fix).passing());
+            }
+        }
         self.webhooks();
     }
 
@@ -339,6 +382,23 @@ impl Ward<'_> {
             }
             let kind = configuration["kind"].as_str().unwrap_or_default();
             for hook in configuration["webhooks"].as_array().into_iter().flatten() {
+                let fails = hook["failurePolicy"] == "Fail";
+                let then = if fails {
+                    "until it answers, such requests are refused"
+                } else {
+                    "until it answers, nothing is checked"
+                };
+                let severity = if fails { Severity::Error } else { Severity::Warning };
+                let hook_name = hook["name"].as_str().unwrap_or_default();
+                let anew = format!("kubectl delete {} {name} (it is made anew)", kind.to_lowercase());
+                let address = hook["clientConfig"]["url"].as_str().and_then(local_address);
+                if let Some(address) = address.filter(|address| self.around.deaf.contains(*address)) {
+                    let what = format!("webhook {hook_name} asks {address}, where nobody listens; {then}");
+                    let fix = format!("start `muster run` again, or {anew}");
+                    let object = format!("{kind} {name}");
+                    self.found.push(finding("webhook-unreachable", severity, object, what, fix).passing());
+                    break;
+                }
                 let service = &hook["clientConfig"]["service"];
                 let (Some(namespace), Some(of)) = (service["namespace"].as_str(), service["name"].as_str())
                 else {
@@ -357,22 +417,11 @@ impl Ward<'_> {
                 if there && ready {
                     continue;
                 }
-                let fails = hook["failurePolicy"] == "Fail";
                 let what = format!(
-                    "webhook {} asks the service {namespace}/{of}, which {}; {}",
-                    hook["name"].as_str().unwrap_or_default(),
+                    "webhook {hook_name} asks the service {namespace}/{of}, which {}; {then}",
                     if there { "has no endpoint that is ready" } else { "does not exist" },
-                    if fails {
-                        "until it answers, such requests are refused"
-                    } else {
-                        "until it answers, nothing is checked"
-                    },
                 );
-                let fix = format!(
-                    "kubectl -n {namespace} get pods; kubectl delete {} {name} (it is made anew)",
-                    kind.to_lowercase()
-                );
-                let severity = if fails { Severity::Error } else { Severity::Warning };
+                let fix = format!("kubectl -n {namespace} get pods; {anew}");
                 self.found.push(
                     finding("webhook-unreachable", severity, format!("{kind} {name}"), what, fix).passing(),
                 );
@@ -411,6 +460,7 @@ impl Ward<'_> {
     fn gangs(&mut self) {
         let (_, policy, _) = self.snapshot.setup.read();
         let rows = view::gangs(self.snapshot, self.seen);
+        let gangs: BTreeMap<&Key, _> = self.seen.cluster.gangs.iter().map(|g| (&g.key, g)).collect();
         let groups: BTreeMap<Key, &Value> =
             self.snapshot.of(Kind::PodGroup).map(|g| (key_of(g), g)).collect();
         for row in &rows {
@@ -479,7 +529,7 @@ impl Ward<'_> {
                 };
                 self.found.push(finding("gang-incomplete", Severity::Warning, object.clone(), what, fix));
             }
-            let gang = self.seen.cluster.gangs.iter().find(|g| g.key == row.key);
+            let gang = gangs.get(&row.key);
             let stale = gang.filter(|_| row.state == State::Partial).and_then(|g| Some((g, g.stale_since?)));
             if let Some((gang, since)) = stale
                 && let Grace::For(grace) = gang.staleness_grace.unwrap_or(policy.staleness_grace)
@@ -1200,6 +1250,33 @@ mod tests {
             ..Surroundings::default()
         };
         assert!(severity(well).is_none());
+        let mut local = hook("Fail");
+        local["webhooks"][0]["clientConfig"] = json!({"url": "https://127.0.0.1:9/pods"});
+        let reached = Surroundings { webhooks: vec![local.clone()], ..Surroundings::default() };
+        assert!(severity(reached).is_none());
+        let deaf = Surroundings {
+            webhooks: vec![local],
+            deaf: ["127.0.0.1:9".into()].into(),
+            ..Surroundings::default()
+        };
+        assert!(severity(deaf).unwrap().1.contains("asks 127.0.0.1:9, where nobody listens"));
+        assert_eq!(local_address("https://example.com:1/x"), None);
+    }
+
+    #[test]
+    fn deployments() {
+        let deployment = |available: i64, part: &str| {
+            json!({"metadata": {"name": "d", "namespace": "m", "labels": {"app.kubernetes.io/part-of": part}},
+                "spec": {"replicas": 2}, "status": {"availableReplicas": available}})
+        };
+        let severity = |deployment: Value| {
+            let around = Surroundings { deployments: vec![deployment], ..Surroundings::default() };
+            found("{}", &around).into_iter().find(|f| f.check == "component-unavailable").map(|f| f.severity)
+        };
+        assert_eq!(severity(deployment(2, "muster")), None);
+        assert_eq!(severity(deployment(1, "muster")), Some(Severity::Warning));
+        assert_eq!(severity(deployment(0, "muster")), Some(Severity::Error));
+        assert_eq!(severity(deployment(0, "other")), None);
     }
 
     #[test]

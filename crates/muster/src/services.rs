@@ -186,10 +186,6 @@ pub async fn run(
     }
     let controllers: BTreeSet<Component> =
         wanted.components.intersection(&Component::CONTROLLERS.into()).copied().collect();
-    let needs_namespace = has(Component::Scheduler) || !controllers.is_empty();
-    if needs_namespace {
-        ensure_namespace(&cx.api, &wanted.namespace).await?;
-    }
     if has(Component::Scheduler) {
         let claim = Claim {
             namespace: wanted.namespace.clone(),
@@ -198,7 +194,17 @@ pub async fn run(
             identity: wanted.identity.clone(),
             take_over: wanted.take_over,
         };
-        let start: Start = Box::new(move |cx| vec![Box::pin(muster_scheduler::start(cx, options.clone()))]);
+        // A binder beside the scheduler knows what the scheduler is binding by itself.
+        let serves = controllers.remove(&Component::Binder);
+        let start: Start = Box::new(move |cx| {
+            let binder = muster_binder::Binder::new(cx.named("muster-scheduler").api, options.binder.clone());
+            let mut services: Vec<Service> = Vec::new();
+            if serves {
+                services.push(Box::pin(muster_binder::service::serve(cx, &binder)));
+            }
+            services.push(Box::pin(muster_scheduler::start_with(cx, options.clone(), binder)));
+            services
+        });
         tasks.spawn(in_turn(cx.clone(), client.clone(), Turn::Names(claim), start));
     }
     if !controllers.is_empty() {
@@ -292,6 +298,13 @@ enum Held {
 }
 
 impl Turn {
+    fn namespace(&self) -> &str {
+        match self {
+            Turn::Names(claim) => &claim.namespace,
+            Turn::Group(lease) => &lease.key.namespace,
+        }
+    }
+
     async fn take(&mut self, cx: &Context) -> Result<Held, ClaimError> {
         match self {
             Turn::Names(claim) => {
@@ -328,6 +341,8 @@ impl Held {
 async fn in_turn(process: Context, client: Client, mut turn: Turn, start: Start) -> anyhow::Result<()> {
     let cancel = process.cancel.clone();
     loop {
+        // Somebody may have deleted the namespace with the leases in it.
+        ensure_namespace(&process.api, turn.namespace()).await;
         let held = match cancel.run_until_cancelled(turn.take(&process)).await {
             None => return Ok(()),
             Some(Ok(held)) => held,
@@ -374,7 +389,9 @@ async fn in_turn(process: Context, client: Client, mut turn: Turn, start: Start)
 }
 
 fn binder_options(wanted: &Wanted) -> muster_binder::Options {
-    let mut options = muster_binder::Options::default();
+    let shard = wanted.pool.as_deref().unwrap_or_default();
+    let owner = wanted.scheduler_names.first().map_or_else(String::new, |name| lease::lease_name(name, shard));
+    let mut options = muster_binder::Options { owner, ..Default::default() };
     let reservation = &mut options.reservation;
     reservation.namespace = wanted.reservation_namespace.clone();
     if let Some(account) = &wanted.reservation_service_account {
@@ -416,15 +433,13 @@ fn pages(wanted: &Wanted) -> BTreeSet<SocketAddr> {
     wanted.metrics_address.into_iter().chain(wanted.health_address).collect()
 }
 
-/// The namespace of the leases; it may take a moment until the server answers at all.
-async fn ensure_namespace(api: &muster_runtime::Api, name: &str) -> anyhow::Result<()> {
+/// The namespace of the leases. Whoever may not create namespaces may still find it there; if not, taking the lease will say so.
+async fn ensure_namespace(api: &muster_runtime::Api, name: &str) {
     let body = serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-    match api.create_path("/api/v1/namespaces", &body).await {
-        Ok(_) => Ok(()),
-        Err(error) if error.already_exists() => Ok(()),
-        // Whoever may not create namespaces may still find it there.
-        Err(error) if error.code() == 403 => Ok(()),
-        Err(error) => Err(anyhow::anyhow!("cannot create namespace {name}: {}", error.message())),
+    if let Err(error) = api.create_path("/api/v1/namespaces", &body).await
+        && !error.already_exists()
+    {
+        tracing::debug!(%error, "namespace {name} was not created");
     }
 }
 

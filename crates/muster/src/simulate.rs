@@ -159,7 +159,7 @@ fn read_policy(file: &Path) -> anyhow::Result<Value> {
 }
 
 /// Scenarios are about KAI's scheduler name, label and queues; a cluster whose scheduler goes by others is told in those words.
-fn as_kai(objects: &mut Vec<Value>, snapshot: &Snapshot) {
+pub fn as_kai(objects: &mut Vec<Value>, snapshot: &Snapshot) {
     let setup = &snapshot.setup;
     let kai = muster_translate::Settings::default();
     let mut has_default_queue = false;

@@ -5,22 +5,27 @@
 //! data of ConfigMaps.
 
 use crate::Exit;
-use crate::live::{self, Schedulers, Target};
+use crate::live::{self, Schedulers, Snapshot, Target};
+use crate::simulate::as_kai;
 use crate::up::runtime;
 use anyhow::Context;
 use clap::ValueEnum;
+use serde_json::{Value, json};
 use std::io::Write;
 use std::path::PathBuf;
 
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  muster snapshot --file now.yaml                      what the scheduler sees now\n  muster simulate -f now.yaml -f new-job.yaml          would the new job start?\n  muster explain -f now.yaml job/train                 why did it wait?\n  muster snapshot -o json | gzip > now.json.gz         for a report of a defect\n\nIt holds nodes, pods, queues, pod groups and whatever else scheduling looks at; no Secrets, no values of environment\nvariables, no data of ConfigMaps. In a scenario file, `files: [now.yaml]` takes the objects in."
+    after_help = "Examples:\n  muster snapshot --file now.yaml                      what the scheduler sees now\n  muster simulate -f now.yaml -f new-job.yaml          would the new job start?\n  muster explain -f now.yaml job/train                 why did it wait?\n  muster snapshot -o json | gzip > now.json.gz         for a report of a defect\n\nIt holds nodes, pods, queues, pod groups and whatever else scheduling looks at; no Secrets, no values of environment\nvariables, no data of ConfigMaps. In a scenario file, `files: [now.yaml]` takes in what --scenario wrote."
 )]
 pub struct Args {
     #[command(flatten)]
     target: Target,
     #[command(flatten)]
     schedulers: Schedulers,
+    /// In the words of scenarios, which only know KAI's scheduler name: for `files` of a scenario that `muster test` runs
+    #[arg(long)]
+    scenario: bool,
     /// Where to write it [default: standard output]
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
@@ -38,9 +43,9 @@ enum Format {
 }
 
 pub fn run(args: Args) -> anyhow::Result<Exit> {
-    let Args { target, schedulers, file, output } = args;
+    let Args { target, schedulers, scenario, file, output } = args;
     let snapshot = runtime()?.block_on(async { live::snapshot(&target.link().await?, &schedulers).await })?;
-    let documents = snapshot.documents();
+    let documents = if scenario { in_scenario(&snapshot) } else { snapshot.documents() };
     let text = match output {
         Format::Yaml => muster_install::yaml::documents(&documents),
         Format::Json => {
@@ -70,4 +75,35 @@ pub fn run(args: Args) -> anyhow::Result<Exit> {
         }
     }
     Ok(Exit::Done)
+}
+
+/// The same objects, with pods of our scheduler names under KAI's.
+fn in_scenario(snapshot: &Snapshot) -> Vec<Value> {
+    let mut documents = snapshot.documents();
+    as_kai(&mut documents, snapshot);
+    if let Some(head) = documents.first_mut() {
+        head["settings"]["schedulerNames"] = json!(["kai-scheduler"]);
+        head["settings"]["grouped"] = json!([]);
+    }
+    documents
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::live::tests::{CLUSTER, of_yaml};
+    use muster_scenario::{cases_of, manifests, objects_of, play};
+
+    #[test]
+    fn a_scenario_takes_a_snapshot_in() {
+        let mut snapshot = of_yaml(&CLUSTER.replace("schedulerName: kai-scheduler", "schedulerName: mine"));
+        snapshot.setup.scheduler_names = vec!["mine".into()];
+        let text = muster_install::yaml::documents(&in_scenario(&snapshot));
+        let scenario =
+            manifests("name: x\nnow: 2026-01-01T12:00:00Z\nexpect: {pods: {wait-0: pending}}\n").unwrap();
+        let mut case = cases_of(&scenario[0], "file").unwrap().remove(0);
+        case.objects = objects_of(&text).unwrap();
+        let outcome = play(&case, false).unwrap();
+        assert!(outcome.moments[0].refusals.contains_key(&muster_model::Key::new("ml", "wait")));
+    }
 }

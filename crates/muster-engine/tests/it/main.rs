@@ -7,6 +7,8 @@ mod again;
 #[cfg(test)]
 mod hostile;
 #[cfg(test)]
+mod limits;
+#[cfg(test)]
 mod lives;
 #[cfg(test)]
 mod oracle;
