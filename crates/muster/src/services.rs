@@ -184,7 +184,7 @@ pub async fn run(
     for watch in cx.stores.take_watches() {
         tasks.spawn(without_end(watch));
     }
-    let controllers: BTreeSet<Component> =
+    let mut controllers: BTreeSet<Component> =
         wanted.components.intersection(&Component::CONTROLLERS.into()).copied().collect();
     if has(Component::Scheduler) {
         let claim = Claim {
