@@ -151,7 +151,7 @@ impl ApiServer {
         let given = meta::name(&binding).to_string();
         let name = match name {
             Some(name) => {
-                if !given.is_empty() && given != name {
+                if given != name {
                     return Err(ApiError::bad_request("name in URL does not match name in Binding object"));
                 }
                 name.to_string()

@@ -221,14 +221,7 @@ impl Desk {
                 let results = self.binder.bind_gang(&assignments, needed, in_flight).await;
                 results.into_iter().map(|result| result.map(|_| ())).collect()
             }
-            BindMode::Service => {
-                let mut results = Vec::with_capacity(assignments.len());
-                for some in assignments.chunks(in_flight.max(1)) {
-                    let submissions = some.iter().map(|assignment| self.binder.submit(assignment));
-                    results.extend(futures::future::join_all(submissions).await);
-                }
-                results
-            }
+            BindMode::Service => self.binder.submit_gang(&assignments, needed, in_flight).await,
         };
         let n_bound = results.iter().filter(|result| result.is_ok()).count();
         let refused = results.iter().zip(&assignments).find_map(|(result, assignment)| match result {

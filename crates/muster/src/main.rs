@@ -49,7 +49,7 @@ enum Command {
     /// Print the CRDs of every API that Muster speaks
     Crds(crds::Args),
     /// Run Muster's services against the cluster of the kubeconfig
-    Run(run::Args),
+    Run(Box<run::Args>),
     /// Install Muster into the cluster of the kubeconfig
     Install(install::Args),
     /// Take Muster out of the cluster again
@@ -97,7 +97,7 @@ fn main() -> ExitCode {
         Command::Up(args) => up::up(args),
         Command::Down(args) => up::down(args),
         Command::Crds(args) => crds::print(args),
-        Command::Run(args) => run::run(args),
+        Command::Run(args) => run::run(*args),
         Command::Install(args) => install::install(args),
         Command::Uninstall(args) => install::uninstall(args),
         Command::Test(args) => test::run(args),

@@ -96,6 +96,8 @@ pub struct Wanted {
     pub reservation_image: Option<String>,
     pub scale_namespace: String,
     pub scale_image: Option<String>,
+    /// Claims in use are kept from being deleted; somebody must take the finalizer off again.
+    pub protect_claims: bool,
     pub metrics_address: Option<SocketAddr>,
     pub health_address: Option<SocketAddr>,
 }
@@ -134,6 +136,7 @@ impl Default for Wanted {
             reservation_image: None,
             scale_namespace: "kai-scale-adjust".into(),
             scale_image: None,
+            protect_claims: true,
             metrics_address: None,
             health_address: None,
         }
@@ -391,7 +394,8 @@ async fn in_turn(process: Context, client: Client, mut turn: Turn, start: Start)
 fn binder_options(wanted: &Wanted) -> muster_binder::Options {
     let shard = wanted.pool.as_deref().unwrap_or_default();
     let owner = wanted.scheduler_names.first().map_or_else(String::new, |name| lease::lease_name(name, shard));
-    let mut options = muster_binder::Options { owner, ..Default::default() };
+    let mut options =
+        muster_binder::Options { owner, protect_claims: wanted.protect_claims, ..Default::default() };
     let reservation = &mut options.reservation;
     reservation.namespace = wanted.reservation_namespace.clone();
     if let Some(account) = &wanted.reservation_service_account {

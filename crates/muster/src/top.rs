@@ -107,7 +107,7 @@ impl Free {
 
     /// How much of what is free is in pieces, in hundredths.
     pub fn fragmented(&self) -> u32 {
-        if self.gpus == 0 { 0 } else { self.in_pieces * 100 / self.gpus }
+        (self.in_pieces * 100).checked_div(self.gpus).unwrap_or(0)
     }
 }
 

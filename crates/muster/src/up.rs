@@ -221,6 +221,8 @@ fn start_services(
     }
     let mut wanted = services::Wanted::default();
     wanted.scheduler_names.push("default-scheduler".into());
+    // The simulation has no controller of resource claims.
+    wanted.protect_claims = false;
     wanted.admission = Some(Admission::InProcess(admission));
     if args.no_crds {
         wanted.components = [Component::Scheduler].into();

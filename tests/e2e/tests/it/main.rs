@@ -5,6 +5,7 @@
 
 mod conversion;
 mod differential;
+mod kwok;
 mod names;
 mod samples;
 mod script;

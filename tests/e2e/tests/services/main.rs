@@ -53,6 +53,8 @@ on_both! {
     admission::mistakes_are_named_with_their_fix,
     operations::shards_keep_to_their_pools,
     operations::killed_in_a_burst,
+    operations::handed_over,
+    operations::bound_by_a_service,
     operations::a_name_is_taken_over,
     samples::kai_samples,
 }

@@ -1,7 +1,7 @@
 //! Schedulers that come and go: shards side by side, one that is killed in a burst, one that takes a name over.
 
-use crate::manifests::pod;
-use crate::room::Room;
+use crate::manifests::{gang, pod};
+use crate::room::{Room, items};
 use anyhow::{Context, Result, ensure};
 use muster_testkit::Services;
 use serde_json::{Value, json};
@@ -93,6 +93,54 @@ pub async fn killed_in_a_burst(room: &Room) -> Result<()> {
         left.intersection(&uids).count()
     );
     second.check()
+}
+
+/// Two of the same name: one works, and when it ends the other goes on at once.
+pub async fn handed_over(room: &Room) -> Result<()> {
+    room.nodes(&[0], |_| json!({})).await?;
+    let args = ["--components", "scheduler,grouper", "--scheduler-name", &room.ns];
+    let mine = |name: &str| {
+        pod(name, 0, "kai.scheduler/queue: default-queue", "", "").replace("kai-scheduler", "$NS")
+    };
+    let lease = "/apis/coordination.k8s.io/v1/namespaces/muster-system/leases/$NS";
+    let holder = async || -> Result<String> {
+        let lease = room.get(lease).await?;
+        let holder = lease["spec"]["holderIdentity"].as_str().filter(|holder| !holder.is_empty());
+        Ok(holder.context("nobody holds the lease")?.to_owned())
+    };
+    let first = Services::start(room.site.cluster, &args).await?;
+    room.apply(&mine("before")).await?;
+    room.until_placed("app=before", 1, 1).await?;
+    let one = holder().await?;
+    let mut second = Services::start(room.site.cluster, &args).await?;
+    first.stop()?;
+    let other = room.until("the second holds the lease", async || {
+        let now = holder().await?;
+        ensure!(now != one, "{now} holds it");
+        Ok(now)
+    });
+    let other = other.await?;
+    room.apply(&mine("after")).await?;
+    room.until_placed("app=after", 1, 1).await?;
+    ensure!(holder().await? == other);
+    second.check()
+}
+
+/// Bindings by way of bind requests: the scheduler writes them, and the binder of another process carries them out.
+pub async fn bound_by_a_service(room: &Room) -> Result<()> {
+    room.nodes(&[4], |_| json!({})).await?;
+    let args = ["--components", "scheduler,grouper", "--scheduler-name", &room.ns, "--bind", "service"];
+    let mut scheduler = Services::start(room.site.cluster, &args).await?;
+    room.apply(&gang("served", 4, 4).replace("kai-scheduler", "$NS")).await?;
+    room.until_placed("app=served", 4, 4).await?;
+    room.until("each pod has a bind request that was carried out", async || {
+        let requests = room.get("/apis/scheduling.run.ai/v1alpha2/namespaces/$NS/bindrequests").await?;
+        let done = items(&requests).filter(|request| request["status"]["phase"] == "Succeeded").count();
+        ensure!(done == 4, "{done}");
+        Ok(())
+    })
+    .await?;
+    scheduler.check()
 }
 
 /// A name that another scheduler answers to is refused; told to take it over, Muster does, and gives it back at its end.
