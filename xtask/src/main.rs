@@ -3,6 +3,7 @@
 mod arrows;
 mod bench;
 mod crd_coverage;
+mod image;
 mod kube;
 mod test;
 
@@ -25,6 +26,8 @@ enum Command {
     CrdCoverage(crd_coverage::Args),
     /// Measure what decisions cost
     Bench(bench::Args),
+    /// Make an OCI image archive of a binary, without Docker
+    Image(image::Args),
     /// Build and run a real Kubernetes on loopback
     Kube(kube::Args),
 }
@@ -34,6 +37,7 @@ fn main() -> ExitCode {
         Command::Test(args) => test::run(args),
         Command::CrdCoverage(args) => crd_coverage::run(args),
         Command::Bench(args) => bench::run(args),
+        Command::Image(args) => image::run(args),
         Command::Kube(args) => kube::run(args),
     };
     match outcome {

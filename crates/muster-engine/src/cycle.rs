@@ -514,13 +514,19 @@ impl State {
 
     /// Gangs that have run below their minimum for too long make room.
     fn evict_stale_gangs(&mut self, ledger: &mut Ledger) {
-        let is_stale = |row: &crate::gangs::Row| {
-            let has_active = row.leaves().any(|(_, g)| g.active() > g.count(St::Pipelined));
-            let succeeded = row.leaves().any(|(_, g)| g.count(St::Succeeded) > 0);
-            has_active && !succeeded && !row.has_minimum_in_use()
-        };
-        let mut stale: Vec<GangId> =
-            self.gangs.rows.iter().filter(|(_, row)| is_stale(row)).map(|(id, _)| id).collect();
+        let mut stale: Vec<GangId> = Vec::new();
+        for (id, row) in self.gangs.rows.iter() {
+            let has_active = || row.leaves().any(|(_, g)| g.active() > g.count(St::Pipelined));
+            let succeeded = || row.leaves().any(|(_, g)| g.count(St::Succeeded) > 0);
+            if row.has_minimum_in_use() {
+                if row.stale_on_record {
+                    ledger.decisions.recovered.push(row.key.clone());
+                }
+            } else if has_active() && !succeeded() {
+                stale.push(id);
+            }
+        }
+        ledger.decisions.recovered.sort();
         stale.sort_by(|a, b| self.gangs.rows[*a].key.cmp(&self.gangs.rows[*b].key));
         for gang in stale {
             self.gangs.rows[gang].sort(&mut self.pods);
@@ -544,9 +550,5 @@ impl State {
             self.commit(mark, Action::EvictStaleGangs, None, ledger);
         }
         ledger.decisions.newly_stale.sort();
-        let on_record = |row: &crate::gangs::Row| row.model.as_ref().is_some_and(|m| m.stale_since.is_some());
-        let recovered = self.gangs.rows.iter().filter(|(_, row)| on_record(row) && row.has_minimum_in_use());
-        ledger.decisions.recovered = recovered.map(|(_, row)| row.key.clone()).collect();
-        ledger.decisions.recovered.sort();
     }
 }

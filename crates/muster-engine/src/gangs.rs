@@ -27,6 +27,8 @@ pub struct Row {
     pub n_pending: u32,
     /// Leaves whose pods are not in order.
     pub unsorted: bool,
+    /// The model says since when it is stale; here because every gang is asked in every cycle.
+    pub stale_on_record: bool,
 }
 
 pub struct Group {
@@ -53,6 +55,7 @@ impl Gangs {
             strays: Vec::new(),
             n_pending: 0,
             unsorted: false,
+            stale_on_record: false,
         });
         self.ids.insert(key.clone(), id);
         id
@@ -92,6 +95,7 @@ impl Row {
                 groups
             }
         };
+        self.stale_on_record = model.as_ref().is_some_and(|gang| gang.stale_since.is_some());
         self.model = model;
     }
 

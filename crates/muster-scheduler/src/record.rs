@@ -122,6 +122,34 @@ fn line(out: &mut impl Write, value: &Value) -> io::Result<()> {
     out.write_all(b"\n")
 }
 
+/// Writes down what a scheduler is told and decides while it does its work. What cannot be written ends the recording, never the work.
+pub struct Recorder<W> {
+    out: Option<W>,
+    cycle: u64,
+}
+
+impl<W: Write> Recorder<W> {
+    pub fn new(mut out: W, setup: &Setup) -> io::Result<Self> {
+        write_setup(&mut out, setup)?;
+        out.flush()?;
+        Ok(Recorder { out: Some(out), cycle: 0 })
+    }
+
+    /// [`advance`], on the record.
+    pub fn advance(&mut self, core: &mut Core, inputs: Vec<Input>, now: Time) -> Option<Output> {
+        let Some(out) = &mut self.out else { return advance(core, inputs, now) };
+        self.cycle += 1;
+        let begun = begin_cycle(self.cycle, now, &inputs);
+        let output = advance(core, inputs, now);
+        let written = write_cycle(out, begun, output.as_ref()).and_then(|()| out.flush());
+        if let Err(error) = written {
+            tracing::error!(%error, cycle = self.cycle, "the recording ends here");
+            self.out = None;
+        }
+        output
+    }
+}
+
 /// Decisions as sixteen digits: FNV-1a over their text, in which every field of every decision is written out.
 pub fn digest(decisions: &Decisions) -> String {
     struct Fnv(u64);
@@ -335,7 +363,8 @@ mod tests {
             vec![node(), pod("p0")],
             Kind::ALL.into_iter().map(Input::Known).collect(),
             vec![pod("p1")],
-            vec![outcome("p0", Ok(())), outcome("p1", Err(Failure::Overtaken))],
+            vec![outcome("p0", Ok(()))],
+            vec![outcome("p1", Err(Failure::Overtaken))],
             vec![pod("p2")],
             vec![Input::Gone(Kind::Pod, muster_runtime::Key::new("ns", "p0"))],
         ];
@@ -361,8 +390,41 @@ mod tests {
         assert!(cycles.iter().all(Replayed::is_same), "{cycles:#?}");
         let binds: Vec<usize> =
             cycles.iter().map(|c| c.output.as_ref().map_or(0, |o| o.decisions.binds.len())).collect();
-        assert_eq!(binds, [0, 1, 1, 1, 0, 1], "what was given back is decided again");
+        assert_eq!(binds, [0, 1, 1, 0, 1, 0, 1], "what was given back is decided again");
         assert_eq!(cycles[0].recorded, None, "nothing is decided before everything is known");
+    }
+
+    /// A disk that is full after so many bytes.
+    struct Small(usize);
+
+    impl Write for Small {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0 = self.0.checked_sub(bytes.len()).ok_or(io::ErrorKind::StorageFull)?;
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn work_goes_on_when_the_disk_is_full() {
+        let setup = Setup::default();
+        let known = || -> Vec<Input> { Kind::ALL.into_iter().map(Input::Known).collect() };
+        let mut out = Vec::new();
+        let mut recorder = Recorder::new(&mut out, &setup).unwrap();
+        let binds = |output: Option<Output>| output.map_or(0, |output| output.decisions.binds.len());
+        let mut core = setup.core();
+        assert_eq!(binds(recorder.advance(&mut core, vec![node(), pod("p0")], Time(0))), 0);
+        assert_eq!(binds(recorder.advance(&mut core, known(), Time(1))), 1);
+        assert_eq!(replayed(&out).iter().filter(|cycle| cycle.is_same()).count(), 2);
+
+        let mut recorder = Recorder::new(Small(400), &setup).unwrap();
+        let mut core = setup.core();
+        recorder.advance(&mut core, vec![node(), pod("p0")], Time(0));
+        assert!(recorder.out.is_none());
+        assert_eq!(binds(recorder.advance(&mut core, known(), Time(1))), 1);
     }
 
     #[test]

@@ -34,6 +34,7 @@ pub struct Args {
 /// Longer than any step takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
+const A_SECOND_LATER: Duration = Duration::from_millis(1100);
 const NODES: usize = 2;
 const GPUS: u32 = 8;
 
@@ -61,7 +62,7 @@ async fn tour(args: &Args, cancel: &CancellationToken) -> anyhow::Result<()> {
     let begun = Instant::now();
     let client = start(cancel)?;
     let link = Link { api: Api::new(client.clone(), "muster-demo"), namespace: "default".into() };
-    let pause = if args.fast { Duration::ZERO } else { Duration::from_millis(1500) };
+    let pause = if args.fast { Duration::ZERO } else { Duration::from_millis(1300) };
     let tour = Tour { begun, link, pause };
     tour.say(&format!("A cluster of {NODES} nodes with {GPUS} GPUs each, in this process."));
     tour.until("all nodes are ready", async |t: &Tour| {
@@ -97,6 +98,8 @@ async fn tour(args: &Args, cancel: &CancellationToken) -> anyhow::Result<()> {
     tour.until_running("half-1", 1).await?;
     tour.nodes().await?;
 
+    // Ages are told apart by the second, and the younger gang is to be the one that goes.
+    tokio::time::sleep(A_SECOND_LATER).await;
     tour.say("Job `train-b`, 7 GPUs in research: more than its quota, but production's share is idle, so it is lent.");
     tour.create(JOBS, job("train-b", "research", 7, "9s")).await?;
     tour.until_running("train-b", 7).await?;
@@ -232,6 +235,7 @@ impl Tour {
         while !holds(self).await? {
             if begun.elapsed() > PATIENCE {
                 self.nodes().await?;
+                self.gangs().await?;
                 bail!(
                     "the tour ends here: {what} did not come to pass within {} s\nhint: MUSTER_LOG=info muster demo says more",
                     PATIENCE.as_secs()
@@ -297,6 +301,18 @@ impl Tour {
         let snapshot = live::snapshot(&self.link, &Schedulers::default()).await?;
         for node in view::nodes(&snapshot, &snapshot.decide()) {
             println!("           | {} {} {}", node.name, node.bar(), in_use(&node));
+        }
+        Ok(())
+    }
+
+    async fn gangs(&self) -> anyhow::Result<()> {
+        let snapshot = live::snapshot(&self.link, &Schedulers::default()).await?;
+        for gang in view::gangs(&snapshot, &snapshot.decide()) {
+            let why = gang.reason.map_or_else(String::new, |(_, why)| format!(": {why}"));
+            println!(
+                "           | {} {}/{}/{} {:?}{why}",
+                gang.key, gang.placed, gang.needed, gang.total, gang.state
+            );
         }
         Ok(())
     }

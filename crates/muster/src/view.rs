@@ -47,6 +47,8 @@ pub struct GangRow {
     pub key: Key,
     /// Whose API it was made by.
     pub dialect: &'static str,
+    /// What made it: `Job/train`.
+    pub owner: Option<String>,
     pub queue: Name,
     pub priority: i32,
     pub preemptible: bool,
@@ -70,6 +72,9 @@ impl GangRow {
             "gpus": words::amount_json(&Resource::Gpu, self.gpus),
             "state": format!("{:?}", self.state),
         });
+        if let Some(owner) = &self.owner {
+            row["owner"] = json!(owner);
+        }
         if self.created != Time::default() {
             row["created"] = json!(words::time(self.created));
         }
@@ -117,7 +122,8 @@ pub fn gangs(snapshot: &Snapshot, seen: &Seen) -> Vec<GangRow> {
         own.gpus += charge(pod, &memory)[GPUS];
     }
     let over = over(snapshot);
-    let groups: BTreeSet<Key> = snapshot.of(Kind::PodGroup).map(key_of).collect();
+    let groups: BTreeMap<Key, &Value> =
+        snapshot.of(Kind::PodGroup).map(|group| (key_of(group), group)).collect();
     let next: BTreeSet<&Key> = seen.decisions.binds.iter().map(|bind| &bind.gang).collect();
     let row = |gang: &muster_model::Gang| {
         let none = Members::default();
@@ -148,7 +154,11 @@ pub fn gangs(snapshot: &Snapshot, seen: &Seen) -> Vec<GangRow> {
         };
         GangRow {
             key: gang.key.clone(),
-            dialect: if groups.contains(&gang.key) { "kai" } else { "pod" },
+            dialect: if groups.contains_key(&gang.key) { "kai" } else { "pod" },
+            owner: groups.get(&gang.key).and_then(|group| {
+                let owner = group["metadata"]["ownerReferences"].as_array()?.first()?;
+                Some(format!("{}/{}", owner["kind"].as_str()?, owner["name"].as_str()?))
+            }),
             queue: gang.queue.clone(),
             priority: gang.priority,
             preemptible: gang.preemptibility == Preemptibility::Preemptible,

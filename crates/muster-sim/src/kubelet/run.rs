@@ -263,6 +263,10 @@ impl Kubelet {
     }
 
     async fn carry_out(&self, key: &Key, pod: &Pod, plan: &Plan) -> Result<(), ApiError> {
+        // Whoever hears that the pod is over may send the next one at once, so what it held is let go before a word is said.
+        if plan.remove || plan.ended {
+            self.lock().release(&pod.spec.node_name, &pod.metadata.uid);
+        }
         if let Some(patch) = &plan.status {
             let answer: Pod = self.cx.api.patch(key, "status", Patch::Strategic, patch).await?;
             self.cx.pods.enter(answer);
