@@ -185,7 +185,7 @@ impl Core {
         self.take(inputs, now);
         counts.expired = self.expire(now);
         self.translator.set_now(now);
-        let (changes, diagnostics) = self.translator.drain();
+        let (changes, mut diagnostics) = self.translator.drain();
         counts.changes = changes.len();
         self.engine.apply(changes);
         let idle = self.translator.is_quiet() && self.next.is_none_or(|next| now < next);
@@ -196,6 +196,11 @@ impl Core {
         let mut output = self.output(&decisions);
         (output.waiting, output.placed) = self.news(&decisions.refusals, now);
         self.assume(&decisions, now);
+        // The engine has taken its own decisions for granted; the translator must have handed them out too, or what is given back before
+        // the next change would look as if it had never been decided.
+        let (changes, more) = self.translator.drain();
+        self.engine.apply(changes);
+        diagnostics.extend(more);
         counts.in_flight = self.flights.len();
         let waits_for_time = !decisions.refusals.is_empty() || !decisions.newly_stale.is_empty();
         let expiry = self.flights.values().map(|flight| flight.until).min();
@@ -578,6 +583,13 @@ mod tests {
         check(core, 1, vec![node("n", 8), group("g", 1), pod("a", "g", 8)], &["g: a@n"]);
         check(core, 29_999, vec![], &[]);
         check(core, 30_001, vec![], &["g: a@n"]);
+    }
+
+    #[test]
+    fn what_is_given_back_at_once_is_decided_again() {
+        let core = &mut core();
+        check(core, 1, vec![node("n", 8), group("g", 1), pod("a", "g", 8)], &["g: a@n"]);
+        check(core, 2, vec![fails("a", Failure::Overtaken)], &["g: a@n"]);
     }
 
     #[test]

@@ -170,7 +170,7 @@ fn wanted(args: &Args) -> anyhow::Result<Wanted> {
         },
         namespace: args.namespace.clone(),
         take_over: args.take_over,
-        admission: Some(Admission::Webhooks(admission)),
+        admission: Some(Admission::Webhooks(Box::new(admission))),
         reservation_namespace: args.reservation_namespace.clone(),
         reservation_service_account: args.reservation_service_account.clone(),
         reservation_image: args.reservation_image.clone(),

@@ -64,7 +64,7 @@ impl Component {
 #[derive(Clone)]
 pub enum Admission {
     /// Over HTTPS, as any webhook.
-    Webhooks(muster_webhook::Options),
+    Webhooks(Box<muster_webhook::Options>),
     /// By calls, in the embedded server's process.
     InProcess(Arc<InProcess>),
 }
@@ -170,7 +170,7 @@ pub async fn run(
     {
         match admission {
             Admission::Webhooks(options) => {
-                drop(tasks.spawn(without_end(muster_webhook::start(&cx, options))))
+                drop(tasks.spawn(without_end(muster_webhook::start(&cx, *options))))
             }
             Admission::InProcess(hook) => {
                 let (world, filled) = muster_webhook::Watched::new(&cx);
@@ -297,7 +297,7 @@ enum Turn {
 
 enum Held {
     Names(lease::Claimed),
-    Group(lease::Held),
+    Group(Box<lease::Held>),
 }
 
 impl Turn {
@@ -316,7 +316,7 @@ impl Turn {
                 claim.take_over = false;
                 Ok(Held::Names(claimed))
             }
-            Turn::Group(lease) => Ok(Held::Group(lease.acquire(false).await)),
+            Turn::Group(lease) => Ok(Held::Group(Box::new(lease.acquire(false).await))),
         }
     }
 }

@@ -1,4 +1,6 @@
 //! The scheduler against the embedded server and simulated nodes, in one process on virtual time.
 
+#![expect(clippy::unwrap_used, clippy::panic, reason = "that is how tests fail")]
+
 mod cluster;
 mod gangs;
