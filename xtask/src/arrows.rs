@@ -35,7 +35,14 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("muster-install", &["muster-runtime"]),
     (
         "muster-scheduler",
-        &["muster-binder", "muster-engine", "muster-model", "muster-runtime", "muster-scenario", "muster-translate"],
+        &[
+            "muster-binder",
+            "muster-engine",
+            "muster-model",
+            "muster-runtime",
+            "muster-scenario",
+            "muster-translate",
+        ],
     ),
     ("muster-scenario", &["k8s-quantity", "muster-engine", "muster-model", "muster-translate"]),
     (

@@ -393,7 +393,8 @@ async fn in_turn(process: Context, client: Client, mut turn: Turn, start: Start)
 
 fn binder_options(wanted: &Wanted) -> muster_binder::Options {
     let shard = wanted.pool.as_deref().unwrap_or_default();
-    let owner = wanted.scheduler_names.first().map_or_else(String::new, |name| lease::lease_name(name, shard));
+    let owner =
+        wanted.scheduler_names.first().map_or_else(String::new, |name| lease::lease_name(name, shard));
     let mut options =
         muster_binder::Options { owner, protect_claims: wanted.protect_claims, ..Default::default() };
     let reservation = &mut options.reservation;
