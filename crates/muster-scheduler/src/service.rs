@@ -6,10 +6,14 @@
 use crate::core::{Core, Output};
 use crate::ingest::{self, Input};
 use crate::publish::{BindMode, Limits, Publisher};
+use crate::record::{self, Recorder, Setup};
 use muster_binder::Binder;
 use muster_model::{Policy, Span, Time};
 use muster_runtime::{Clock, Context, Metrics};
 use muster_translate::Settings;
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::PathBuf;
 use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinSet;
@@ -29,6 +33,8 @@ pub struct Options {
     /// With more than this on its way to the API server, the next cycle waits.
     pub most_in_flight: usize,
     pub resync: Duration,
+    /// Where to write every cycle down, and from what it starts.
+    pub record: Option<(PathBuf, Setup)>,
 }
 
 impl Default for Options {
@@ -43,6 +49,7 @@ impl Default for Options {
             expiry: Duration::from_secs(30),
             most_in_flight: 10_000,
             resync: muster_runtime::RESYNC,
+            record: None,
         }
     }
 }
@@ -92,6 +99,10 @@ async fn run(mut inputs: UnboundedReceiver<Input>, publisher: Publisher, cx: &Co
     listed.failing("lists are still coming in");
     let expiry = Span(i64::try_from(options.expiry.as_millis()).unwrap_or(i64::MAX));
     let mut core = Core::new(options.settings, options.policy, expiry);
+    let mut recorder = options.record.as_ref().and_then(|(file, setup)| {
+        let begun = File::create(file).and_then(|out| Recorder::new(BufWriter::new(out), setup));
+        begun.inspect_err(|error| tracing::error!(%error, file = %file.display(), "nothing is recorded")).ok()
+    });
     let mut batch = Vec::new();
     let mut wake: Option<Time> = None;
     let mut last_step = Duration::ZERO;
@@ -116,19 +127,17 @@ async fn run(mut inputs: UnboundedReceiver<Input>, publisher: Publisher, cx: &Co
         let at = now(&clock);
         let step = tokio::task::spawn_blocking(move || {
             let begun = std::time::Instant::now();
-            let output = if core.is_ready() {
-                core.step(taken, at)
-            } else {
-                core.take(taken, at);
-                if core.is_ready() { core.step(Vec::new(), at) } else { None }
+            let output = match &mut recorder {
+                Some(recorder) => recorder.advance(&mut core, taken, at),
+                None => record::advance(&mut core, taken, at),
             };
-            (core, output, begun.elapsed())
+            (core, recorder, output, begun.elapsed())
         });
-        let Ok((back, output, took)) = step.await else {
+        let Ok((back, tape, output, took)) = step.await else {
             tracing::error!("the engine broke down; scheduling has ended");
             return;
         };
-        core = back;
+        (core, recorder) = (back, tape);
         last_step = took;
         if let Some(mut output) = output {
             listed.passing();

@@ -79,6 +79,9 @@ pub struct Args {
     /// Where webhooks listen [default: any port of 127.0.0.1; 0.0.0.0:9443 in a cluster]
     #[arg(long, value_name = "ADDRESS")]
     webhook_address: Option<SocketAddr>,
+    /// Write every cycle to this file, for `muster replay`
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
     /// Where metrics are served
     #[arg(long, value_name = "ADDRESS")]
     metrics_address: Option<SocketAddr>,
@@ -177,6 +180,7 @@ fn wanted(args: &Args) -> anyhow::Result<Wanted> {
         scale_namespace: args.scale_namespace.clone(),
         scale_image: args.scale_image.clone(),
         operator_image: args.operator_image.clone(),
+        record: args.record.clone(),
         metrics_address: args.metrics_address,
         health_address: args.health_address,
         ..Wanted::default()

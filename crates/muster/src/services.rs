@@ -12,9 +12,11 @@ use muster_runtime::health::{Pages, serve};
 use muster_runtime::lease::{self, Claim, ClaimError, Lease};
 use muster_runtime::{Clock, Context, Health, Key, Metrics};
 use muster_scheduler::BindMode;
+use muster_scheduler::record::Setup;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -96,6 +98,8 @@ pub struct Wanted {
     pub reservation_image: Option<String>,
     pub scale_namespace: String,
     pub scale_image: Option<String>,
+    /// Where to write every cycle down.
+    pub record: Option<PathBuf>,
     /// Claims in use are kept from being deleted; somebody must take the finalizer off again.
     pub protect_claims: bool,
     pub metrics_address: Option<SocketAddr>,
@@ -136,6 +140,7 @@ impl Default for Wanted {
             reservation_image: None,
             scale_namespace: "kai-scale-adjust".into(),
             scale_image: None,
+            record: None,
             protect_claims: true,
             metrics_address: None,
             health_address: None,
@@ -152,7 +157,7 @@ pub async fn run(
 ) -> anyhow::Result<()> {
     let cancel = cancel.child_token();
     let _ends_with_us = cancel.clone().drop_guard();
-    let options = scheduler_options(&wanted)?;
+    let options = scheduler_options(&wanted);
     let mut tasks: JoinSet<anyhow::Result<()>> = JoinSet::new();
     let (metrics, health) = (Metrics::default(), Health::default());
     let (cx, write_events) =
@@ -409,28 +414,29 @@ fn binder_options(wanted: &Wanted) -> muster_binder::Options {
 }
 
 /// The settings and the policy of the scheduler; what makes no sense in a configuration file is said once.
-fn scheduler_options(wanted: &Wanted) -> anyhow::Result<muster_scheduler::Options> {
-    let names = |names: &[String]| names.iter().map(|name| name.as_str().into()).collect();
-    let binder = binder_options(wanted);
-    let mut options = muster_scheduler::Options { mode: wanted.bind, binder, ..Default::default() };
-    if let Some(config) = &wanted.scheduler_config {
-        let (policy, diagnostics) = muster_translate::kai::policy(config);
-        for diagnostic in diagnostics {
-            eprintln!("warning: {diagnostic}");
-        }
-        options.policy = policy;
+fn scheduler_options(wanted: &Wanted) -> muster_scheduler::Options {
+    let setup = Setup {
+        scheduler_names: wanted.scheduler_names.clone(),
+        grouped: wanted.grouped.clone(),
+        queue_label: wanted.queue_label.clone(),
+        node_pool_label: wanted.node_pool_label.clone(),
+        pool: wanted.pool.clone(),
+        default_queue: wanted.default_queue.clone(),
+        config: wanted.scheduler_config.clone(),
+        ..Setup::default()
+    };
+    let (settings, policy, diagnostics) = setup.read();
+    for diagnostic in diagnostics {
+        eprintln!("warning: {diagnostic}");
     }
-    options.policy.pool.label = Some(wanted.node_pool_label.as_str().into());
-    options.policy.pool.value = wanted.pool.as_deref().map(Into::into);
-    let settings = &mut options.settings;
-    settings.scheduler_names = names(&wanted.scheduler_names);
-    settings.grouped = names(&wanted.grouped);
-    settings.implicit_default_queue = true;
-    settings.queue_label = wanted.queue_label.as_str().into();
-    settings.node_pool_label = wanted.node_pool_label.as_str().into();
-    settings.default_queue = wanted.default_queue.as_str().into();
-    settings.pool = options.policy.pool.clone();
-    Ok(options)
+    muster_scheduler::Options {
+        settings,
+        policy,
+        mode: wanted.bind,
+        binder: binder_options(wanted),
+        record: wanted.record.clone().map(|file| (file, setup)),
+        ..Default::default()
+    }
 }
 
 /// Where metrics and probes are served; one server if both are at one address.
@@ -458,6 +464,8 @@ pub async fn create_defaults(client: Client) -> anyhow::Result<()> {
         match api.create_path(collection, &object).await {
             Ok(_) => {}
             Err(error) if error.already_exists() => {}
+            // The CRD of queues may have been left out.
+            Err(error) if error.not_found() => {}
             Err(error) => anyhow::bail!("cannot create {name}: {}", error.message()),
         }
     }
