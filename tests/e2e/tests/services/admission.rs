@@ -55,6 +55,15 @@ pub async fn mistakes_are_named_with_their_fix(room: &Room) -> Result<()> {
             ensure!(said.contains(word), "{what}: no {word:?} in {said}");
         }
     }
+    // Kubernetes refuses half a GPU by itself; what to write instead is said as well.
+    let half = pod("half", 1, queue, "", "").replace("nvidia.com/gpu: 1", "nvidia.com/gpu: \"0.5\"");
+    let answer = room.try_apply(&half).await?;
+    let said = format!("{} {}", answer.header("warning").join(" "), String::from_utf8_lossy(&answer.body));
+    ensure!(
+        (400..500).contains(&answer.status) && said.contains("gpu-fraction"),
+        "half: {} {said}",
+        answer.status
+    );
     let warned = [
         ("queue as annotation", "", "kai.scheduler/queue: default-queue", "label"),
         ("queue misspelt", "kai.scheduler/qeue: default-queue", "", "kai.scheduler/queue"),
