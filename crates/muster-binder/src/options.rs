@@ -47,6 +47,8 @@ impl Default for Options {
 pub struct Reservation {
     pub namespace: String,
     pub image: String,
+    /// What the image is started with; nothing for one that is made for this alone.
+    pub args: Vec<String>,
     pub service_account: String,
     /// The value of the label `app`.
     pub app_label: String,
@@ -64,6 +66,7 @@ impl Default for Reservation {
         Reservation {
             namespace: "kai-resource-reservation".into(),
             image: "muster-resource-reservation:latest".into(),
+            args: Vec::new(),
             service_account: "kai-resource-reservation".into(),
             app_label: "kai-resource-reservation".into(),
             runtime_class: None,

@@ -12,6 +12,7 @@ use muster_model::{
 use muster_translate::{Kind, Settings, Translator};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// What follows from a cycle, in the order in which it was decided.
 #[derive(Debug, Default)]
@@ -26,6 +27,10 @@ pub struct Output {
     /// Gangs that fell below their minimum, and gangs that have it again.
     pub stale: Vec<GroupRef>,
     pub recovered: Vec<GroupRef>,
+    /// Gangs that begin to run, where somebody's minimum runtime counts from that moment.
+    pub started: Vec<GroupRef>,
+    /// Gangs that lost pods, where their own delay before they may preempt counts from that moment.
+    pub displaced: Vec<GroupRef>,
     pub diagnostics: Vec<Diagnostic>,
     /// When to run a cycle even if nothing changes.
     pub wake: Option<Time>,
@@ -129,8 +134,14 @@ pub struct Core {
     told: BTreeMap<Key, Told>,
     known: BTreeSet<Kind>,
     expiry: Span,
+    /// The policy protects gangs for a while after they start; queues may, too.
+    min_runtimes: bool,
     /// When a cycle runs even if nothing changes.
     next: Option<Time>,
+    /// Something came to pass since the last cycle that could lead to a decision.
+    changed: bool,
+    /// What is wrong with objects, and not told yet.
+    diagnostics: Vec<Diagnostic>,
 }
 
 struct Told {
@@ -149,7 +160,9 @@ const LOOK_AGAIN: Span = Span::seconds(1);
 
 impl Core {
     pub fn new(settings: Settings, policy: Policy, expiry: Span) -> Self {
+        let min_runtimes = policy.preempt_min_runtime > Span::ZERO || policy.reclaim_min_runtime > Span::ZERO;
         Self {
+            min_runtimes,
             translator: Translator::new(settings),
             engine: Engine::new(policy),
             flights: BTreeMap::new(),
@@ -159,6 +172,8 @@ impl Core {
             known: BTreeSet::new(),
             expiry,
             next: None,
+            changed: false,
+            diagnostics: Vec::new(),
         }
     }
 
@@ -184,14 +199,13 @@ impl Core {
         let mut counts = Counts { inputs: inputs.len(), ..Counts::default() };
         self.take(inputs, now);
         counts.expired = self.expire(now);
-        self.translator.set_now(now);
-        let (changes, mut diagnostics) = self.translator.drain();
-        counts.changes = changes.len();
-        self.engine.apply(changes);
-        let idle = self.translator.is_quiet() && self.next.is_none_or(|next| now < next);
+        counts.changes = self.catch_up(now);
+        let idle = !self.changed && self.next.is_none_or(|next| now < next);
         if idle {
             return None;
         }
+        self.changed = false;
+        let mut diagnostics = std::mem::take(&mut self.diagnostics);
         let decisions = self.engine.cycle(now);
         let mut output = self.output(&decisions);
         (output.waiting, output.placed) = self.news(&decisions.refusals, now);
@@ -211,6 +225,17 @@ impl Core {
         output.decisions = decisions;
         output.counts = counts;
         Some(output)
+    }
+
+    /// Brings the engine up to date with what was taken, and decides nothing. Out: how much has changed.
+    pub fn catch_up(&mut self, now: Time) -> usize {
+        self.translator.set_now(now);
+        let (changes, diagnostics) = self.translator.drain();
+        let n = changes.len();
+        self.engine.apply(changes);
+        self.changed |= !self.translator.is_quiet();
+        self.diagnostics.extend(diagnostics);
+        n
     }
 
     /// Why a gang waits, in full.
@@ -352,12 +377,26 @@ impl Core {
                 moved: evict.moved,
             })
         });
+        let timed = !placements.is_empty() && (self.min_runtimes || self.translator.has_min_runtimes());
+        let starts = |gang: &&GangPlacement| timed && !gang.gang.lone && !self.runs(&gang.gang.key);
+        let started = placements.iter().filter(starts).map(|gang| gang.gang.clone()).collect();
+        let delays =
+            |key: &Key| self.translator.made_gang(key).is_some_and(|g| g.preemption_delay > Span::ZERO);
+        let mut displaced: Vec<GroupRef> = Vec::new();
+        for evict in decisions.evictions.iter().filter(|evict| delays(&evict.gang)) {
+            if !displaced.iter().any(|gang| gang.key == evict.gang) {
+                displaced.push(self.group_ref(&evict.gang));
+            }
+        }
+        displaced.retain(|gang| !gang.lone);
         let refs = |keys: &[Key]| keys.iter().map(|key| self.group_ref(key)).filter(|g| !g.lone).collect();
         Output {
             evictions: evictions.collect(),
             placements,
             stale: refs(&decisions.newly_stale),
             recovered: refs(&decisions.recovered),
+            started,
+            displaced,
             ..Output::default()
         }
     }
@@ -365,13 +404,22 @@ impl Core {
     /// How many of the pods that a gang gets now it needs for its minimum. A gang with groups within is taken to need all of them while
     /// nothing of it runs.
     fn needed(&self, gang: &Key, placed: usize) -> usize {
-        let stays = self.translator.made_pods_of(gang).filter(|pod| pod.state.stays()).count();
+        let stays = self.staying(gang).count();
         let groups = self.translator.made_gang(gang).map_or(&[][..], |gang| &gang.groups);
         match groups {
             [Group { min: Min::Pods(min), .. }] => (*min as usize).saturating_sub(stays).min(placed),
             _ if stays == 0 => placed,
             _ => 0,
         }
+    }
+
+    fn staying(&self, gang: &Key) -> impl Iterator<Item = &Arc<Pod>> {
+        self.translator.made_pods_of(gang).filter(|pod| pod.state.stays())
+    }
+
+    /// Whether some of it had a place before this cycle.
+    fn runs(&self, gang: &Key) -> bool {
+        self.staying(gang).next().is_some()
     }
 
     fn group_ref(&self, key: &Key) -> GroupRef {
@@ -546,6 +594,8 @@ mod tests {
                 output.waiting.iter().map(|w| format!("{} waits, {} marked", w.gang.key.name, w.mark.len())),
             );
             got.extend(output.placed.iter().map(|g| format!("{} waits no longer", g.key.name)));
+            got.extend(output.started.iter().map(|g| format!("{} starts", g.key.name)));
+            got.extend(output.displaced.iter().map(|g| format!("{} is displaced", g.key.name)));
         }
         assert_eq!(got, expected);
     }
@@ -608,6 +658,19 @@ mod tests {
             vec![fails("a", Failure::Overtaken), Input::Gone(Kind::Pod, muster_runtime::Key::new("ns", "a"))],
             &["h: b@n", "h waits no longer"],
         );
+    }
+
+    #[test]
+    fn a_start_is_remembered_where_it_protects() {
+        let core = &mut core();
+        let unlimited = json!({"quota": -1, "limit": -1, "overQuotaWeight": 1});
+        let protected = json!({"metadata": {"name": "q"}, "spec": {"preemptMinRuntime": "5m",
+            "resources": {"gpu": unlimited, "cpu": unlimited, "memory": unlimited}}});
+        check(core, 1, vec![node("n", 8), group("f", 1), pod("z", "f", 1)], &["f: z@n"]);
+        let arrive = vec![put(Kind::Queue, protected), group("g", 1), pod("a", "g", 1)];
+        check(core, 2, arrive, &["g: a@n", "g starts"]);
+        // It runs already; one more pod does not start it again.
+        check(core, 3, vec![pod("b", "g", 1)], &["g: b@n"]);
     }
 
     #[test]

@@ -80,7 +80,12 @@ enum Calm {
         message: String,
     },
     Stale(GroupRef, bool),
+    /// Something happened to it now that is remembered in this annotation.
+    Stamp(GroupRef, &'static str),
 }
+
+const LAST_START: &str = "kai.scheduler/last-start-timestamp";
+const LAST_EVICTION: &str = "kai.scheduler/last-eviction-timestamp";
 
 struct Desk {
     api: Api,
@@ -119,7 +124,8 @@ impl Calm {
             | Calm::Scheduled { gang, .. }
             | Calm::Failed { gang, .. }
             | Calm::Evicted { gang, .. }
-            | Calm::Stale(gang, _) => gang,
+            | Calm::Stale(gang, _)
+            | Calm::Stamp(gang, _) => gang,
         }
     }
 }
@@ -178,9 +184,11 @@ impl Publisher {
         }
         let stale = output.stale.drain(..).map(|gang| Calm::Stale(gang, true));
         let recovered = output.recovered.drain(..).map(|gang| Calm::Stale(gang, false));
+        let started = output.started.drain(..).map(|gang| Calm::Stamp(gang, LAST_START));
+        let displaced = output.displaced.drain(..).map(|gang| Calm::Stamp(gang, LAST_EVICTION));
         let placed = output.placed.drain(..).map(Calm::Placed);
         let waits = output.waiting.drain(..).map(Calm::Waits);
-        for word in stale.chain(recovered).chain(placed).chain(waits) {
+        for word in stale.chain(recovered).chain(started).chain(displaced).chain(placed).chain(waits) {
             self.lanes.send(word);
         }
     }
@@ -358,6 +366,10 @@ impl Desk {
             Calm::Placed(gang) if gang.lone => Ok(()),
             Calm::Placed(gang) => {
                 self.patch_group(gang, &json!({"status": {"schedulingConditions": []}}), "status").await
+            }
+            Calm::Stamp(gang, annotation) => {
+                let annotations = json!({*annotation: stamp(self.clock.now())});
+                self.patch_group(gang, &json!({"metadata": {"annotations": annotations}}), "").await
             }
             Calm::Stale(gang, stale) => {
                 let since = if *stale { json!(stamp(self.clock.now())) } else { Value::Null };

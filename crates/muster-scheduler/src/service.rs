@@ -106,6 +106,7 @@ async fn run(mut inputs: UnboundedReceiver<Input>, publisher: Publisher, cx: &Co
     let mut batch = Vec::new();
     let mut wake: Option<Time> = None;
     let mut last_step = Duration::ZERO;
+    let mut n_cycles = 0_u64;
     loop {
         // Wait for something to happen, or for the time to look again.
         let until = wake.map(|at| Instant::now() + span(at - now(&clock)));
@@ -125,7 +126,10 @@ async fn run(mut inputs: UnboundedReceiver<Input>, publisher: Publisher, cx: &Co
         }
         let taken = std::mem::take(&mut batch);
         let at = now(&clock);
+        n_cycles += 1;
+        let span = tracing::info_span!("cycle", n = n_cycles, inputs = taken.len());
         let step = tokio::task::spawn_blocking(move || {
+            let _within = span.entered();
             let begun = std::time::Instant::now();
             let output = match &mut recorder {
                 Some(recorder) => recorder.advance(&mut core, taken, at),
@@ -181,7 +185,7 @@ fn count(metrics: &Metrics, output: &Output, took: Duration) {
 
 fn tell(output: &Output, took: Duration) {
     for diagnostic in &output.diagnostics {
-        tracing::info!("{diagnostic}");
+        tracing::debug!("{diagnostic}");
     }
     let decisions = &output.decisions;
     tracing::debug!(

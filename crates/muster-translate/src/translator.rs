@@ -265,6 +265,17 @@ impl Translator {
         named.chain(lone).filter_map(|key| self.made.pods.get(&key))
     }
 
+    /// Some queue protects its gangs for a while after they start.
+    pub fn has_min_runtimes(&self) -> bool {
+        let protects = |queue: &Arc<Queue>| {
+            [queue.preempt_min_runtime, queue.reclaim_min_runtime]
+                .into_iter()
+                .flatten()
+                .any(|span| span > muster_model::Span::ZERO)
+        };
+        self.made.queues.values().any(protects)
+    }
+
     /// Everything that was handed out, as one value.
     pub fn made_cluster(&self) -> muster_model::Cluster {
         muster_model::Cluster {

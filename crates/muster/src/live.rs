@@ -14,7 +14,7 @@ use muster_runtime::connect::{Connect, connect};
 use muster_runtime::lease::{HELD_BY, SCHEDULER_NAME};
 use muster_scheduler::core::Core;
 use muster_scheduler::ingest::Input;
-use muster_scheduler::record::{Setup, advance};
+use muster_scheduler::record::Setup;
 use muster_translate::Kind;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -403,10 +403,13 @@ impl Snapshot {
             .iter()
             .flat_map(|(kind, items)| items.iter().map(|object| Input::Put(*kind, object.clone())));
         let inputs = puts.chain(Kind::ALL.into_iter().map(Input::Known)).collect();
-        let output = advance(&mut core, inputs, now).unwrap_or_default();
+        core.take(inputs, now);
+        core.catch_up(now);
+        let cluster = core.cluster();
+        let output = core.step(Vec::new(), now).unwrap_or_default();
         diagnostics.extend(output.diagnostics);
         let refusals = output.decisions.refusals.iter().map(|r| (r.gang.clone(), r.clone())).collect();
-        Seen { cluster: core.cluster(), decisions: output.decisions, refusals, diagnostics, core, now }
+        Seen { cluster, decisions: output.decisions, refusals, diagnostics, core, now }
     }
 }
 

@@ -13,6 +13,7 @@ mod install;
 mod instance;
 mod live;
 mod replay;
+mod reserve;
 mod run;
 mod services;
 mod simulate;
@@ -70,6 +71,8 @@ enum Command {
     Snapshot(snapshot::Args),
     /// Run a recording of the scheduler again
     Replay(replay::Args),
+    /// Hold one GPU for pods that share it; runs in the pods that the binder makes
+    ReserveGpu(reserve::Args),
 }
 
 /// Exit codes that scripts can rely on. Clap itself ends with 2 when the arguments make no sense.
@@ -83,17 +86,32 @@ pub enum Exit {
     NotInThatState = 3,
 }
 
-fn main() -> ExitCode {
-    // The client library reports every refused connection as an error of its own; the commands say what matters of it.
-    let filter = tracing_subscriber::EnvFilter::try_from_env("MUSTER_LOG")
+/// Services log what they do; commands say themselves what matters, and log warnings only.
+fn start_logs(command: &Command) -> anyhow::Result<()> {
+    if let Command::Run(args) = command {
+        muster_runtime::logs::start(muster_runtime::logs::Logs { json: args.log_json, verbosity: 0 })?;
+        return Ok(());
+    }
+    // The client library reports every refused connection as an error of its own.
+    let filter = tracing_subscriber::EnvFilter::try_from_env(muster_runtime::logs::VARIABLE)
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn,kube_client=off"));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr)
         .init();
-    let outcome = match Cli::parse().command {
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    let command = Cli::parse().command;
+    if let Err(error) = start_logs(&command) {
+        eprintln!("error: {error:#}");
+        return ExitCode::from(Exit::Failed as u8);
+    }
+    let outcome = match command {
         Command::Demo(args) => demo::run(args),
+        Command::ReserveGpu(args) => reserve::run(args),
         Command::Up(args) => up::up(args),
         Command::Down(args) => up::down(args),
         Command::Crds(args) => crds::print(args),

@@ -67,6 +67,9 @@ pub struct Args {
     /// The image of such pods
     #[arg(long, value_name = "IMAGE")]
     reservation_image: Option<String>,
+    /// What that image is started with; empty for an image that is made for this alone
+    #[arg(long, value_name = "A,A", value_delimiter = ',', default_value = "reserve-gpu")]
+    reservation_args: Vec<String>,
     /// Where pods live that ask autoscalers for GPUs
     #[arg(long, default_value = "kai-scale-adjust", value_name = "NAME")]
     scale_namespace: String,
@@ -177,6 +180,7 @@ fn wanted(args: &Args) -> anyhow::Result<Wanted> {
         reservation_namespace: args.reservation_namespace.clone(),
         reservation_service_account: args.reservation_service_account.clone(),
         reservation_image: args.reservation_image.clone(),
+        reservation_args: args.reservation_args.iter().filter(|arg| !arg.is_empty()).cloned().collect(),
         scale_namespace: args.scale_namespace.clone(),
         scale_image: args.scale_image.clone(),
         operator_image: args.operator_image.clone(),

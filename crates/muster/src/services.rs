@@ -96,6 +96,7 @@ pub struct Wanted {
     pub reservation_namespace: String,
     pub reservation_service_account: Option<String>,
     pub reservation_image: Option<String>,
+    pub reservation_args: Vec<String>,
     pub scale_namespace: String,
     pub scale_image: Option<String>,
     /// Where to write every cycle down.
@@ -138,6 +139,7 @@ impl Default for Wanted {
             reservation_namespace: "kai-resource-reservation".into(),
             reservation_service_account: None,
             reservation_image: None,
+            reservation_args: vec!["reserve-gpu".into()],
             scale_namespace: "kai-scale-adjust".into(),
             scale_image: None,
             record: None,
@@ -409,6 +411,7 @@ fn binder_options(wanted: &Wanted) -> muster_binder::Options {
     }
     if let Some(image) = &wanted.reservation_image {
         reservation.image = image.clone();
+        reservation.args = wanted.reservation_args.clone();
     }
     options
 }

@@ -77,6 +77,9 @@ pub fn manifest(options: &Reservation, node: &str, group: &str, tolerations: &[V
             }],
         },
     });
+    if !options.args.is_empty() {
+        pod["spec"]["containers"][0]["args"] = json!(options.args);
+    }
     if let Some(class) = options.runtime_class.as_deref().filter(|c| !c.is_empty()) {
         pod["spec"]["runtimeClassName"] = json!(class);
     }
