@@ -31,7 +31,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("muster-binder", &["k8s-quantity", "muster-runtime"]),
     ("muster-grouper", &["muster-runtime"]),
     ("muster-controllers", &["k8s-quantity", "muster-model", "muster-runtime"]),
-    ("muster-webhook", &["k8s-quantity", "muster-runtime"]),
+    ("muster-webhook", &["k8s-quantity", "muster-runtime", "muster-translate"]),
     ("muster-install", &["muster-runtime"]),
     (
         "muster-scheduler",
@@ -68,6 +68,24 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("muster-testkit", &[]),
     ("muster-e2e", &["muster-testkit"]),
+    (
+        "muster-chaos",
+        &[
+            "k8s-quantity",
+            "muster-api",
+            "muster-apiserver",
+            "muster-binder",
+            "muster-controllers",
+            "muster-grouper",
+            "muster-install",
+            "muster-model",
+            "muster-runtime",
+            "muster-scheduler",
+            "muster-sim",
+            "muster-translate",
+            "muster-webhook",
+        ],
+    ),
     ("xtask", &["muster-api", "muster-testkit"]),
 ];
 

@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::metrics::Metrics;
-use crate::object::{Key, Object};
+use crate::object::{Key, Object, Resource};
 
 /// Longer than any answer takes that is still on its way.
 const REQUEST_LIMIT: Duration = Duration::from_secs(30);
@@ -268,23 +268,12 @@ impl Api {
     /// One page of a list. An item that cannot be decoded is left out with a warning: one bad object must not stop
     /// everything else.
     pub async fn list<T: Object>(&self, scope: &Scope, next: Option<&str>) -> Result<Page<T>, ApiError> {
-        let page = self.list_raw(&format!("{}?", T::RESOURCE.path(&scope.namespace, "", "")), next).await?;
+        let page = self.list_raw(&scope.url(&T::RESOURCE), next).await?;
         Ok(Page {
             items: page.items.iter().filter_map(|item| decode::<T>(item.get())).collect(),
             resource_version: page.resource_version,
             next: page.next,
         })
-    }
-
-    /// The lines of a watch.
-    pub async fn watch<T: Object>(
-        &self,
-        scope: &Scope,
-        resource_version: &str,
-        limit: Duration,
-    ) -> Result<impl AsyncBufRead + use<T>, ApiError> {
-        let url = format!("{}?", T::RESOURCE.path(&scope.namespace, "", ""));
-        self.watch_raw(&url, resource_version, limit).await
     }
 
     /// One page of the list at a URL whose query has begun.
@@ -380,6 +369,13 @@ const PAGE: usize = 1000;
 #[derive(Debug, Clone, Default)]
 pub struct Scope {
     pub namespace: String,
+}
+
+impl Scope {
+    /// The URL of a kind's collection, with the query begun.
+    pub(crate) fn url(&self, resource: &Resource) -> String {
+        format!("{}?", resource.path(&self.namespace, "", ""))
+    }
 }
 
 #[derive(Deserialize)]

@@ -4,7 +4,7 @@
 //! order; after a gap, what the new list no longer has is reported as gone. Must stay true: what was handed out and not
 //! reported as gone is there, as far as the server said; nothing is handed out twice in a row unchanged after a gap.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use futures::AsyncBufReadExt;
@@ -30,12 +30,9 @@ impl Collection {
         Collection { path: path.into(), query: String::new() }
     }
 
-    fn url(&self, query: &str) -> String {
-        if self.query.is_empty() {
-            format!("{}?{query}", self.path)
-        } else {
-            format!("{}?{}&{query}", self.path, self.query)
-        }
+    /// Its URL, with the query begun.
+    fn url(&self) -> String {
+        format!("{}?{}", self.path, self.query)
     }
 }
 
@@ -115,14 +112,14 @@ async fn list_and_watch(
     pause: &mut Pause,
     sink: &mut (impl FnMut(Seen<'_>) + Send),
 ) -> Result<(), ApiError> {
-    let mut listed: HashMap<Key, ()> = HashMap::new();
+    let mut listed: HashSet<Key> = HashSet::new();
     let mut next: Option<String> = None;
     let mut version;
     loop {
-        let page = api.list_raw(&collection.url(""), next.as_deref()).await?;
+        let page = api.list_raw(&collection.url(), next.as_deref()).await?;
         for item in &page.items {
             if let Some(key) = known.put(item.get(), sink) {
-                listed.insert(key, ());
+                listed.insert(key);
             }
         }
         version = page.resource_version;
@@ -131,19 +128,33 @@ async fn list_and_watch(
             break;
         }
     }
-    let lost: Vec<Key> = known.objects.keys().filter(|key| !listed.contains_key(*key)).cloned().collect();
+    let lost: Vec<Key> = known.objects.keys().filter(|key| !listed.contains(*key)).cloned().collect();
     for key in lost {
         known.gone(&key, sink);
     }
     drop(listed);
     sink(Seen::Synced);
 
+    watch_on(api, &collection.url(), version, resync, pause, |line| known.take(line, sink)).await;
+    Ok(())
+}
+
+/// The watches that follow a list of `version`, until it is time to list again: after `resync`, when the server says so, or when `take`
+/// has no version to go on from. `take` is given each line.
+pub(crate) async fn watch_on(
+    api: &Api,
+    url: &str,
+    mut version: String,
+    resync: Duration,
+    pause: &mut Pause,
+    mut take: impl FnMut(&str) -> Option<String>,
+) {
     let list_again = Instant::now() + resync;
     while Instant::now() < list_again {
         let left = list_again - Instant::now();
-        let stream = match api.watch_raw(&collection.url(""), &version, left).await {
+        let stream = match api.watch_raw(url, &version, left).await {
             Ok(stream) => stream,
-            Err(error) if error.gone() || error.not_found() => return Ok(()),
+            Err(error) if error.gone() || error.not_found() => return,
             Err(error) => {
                 tokio::time::sleep(error.retry_after().unwrap_or_else(|| pause.next())).await;
                 continue;
@@ -155,16 +166,16 @@ async fn list_and_watch(
         loop {
             line.clear();
             match tokio::time::timeout_at(list_again, stream.read_line(&mut line)).await {
-                Err(_) => return Ok(()),
+                Err(_) => return,
                 Ok(Err(_) | Ok(0)) => break,
                 Ok(Ok(_)) => {}
             }
             if line.trim_end().is_empty() {
                 continue;
             }
-            match known.take(&line, sink) {
+            match take(&line) {
                 Some(seen) => version = seen,
-                None => return Ok(()),
+                None => return,
             }
             n_lines += 1;
             pause.reset();
@@ -173,7 +184,6 @@ async fn list_and_watch(
             tokio::time::sleep(pause.next()).await;
         }
     }
-    Ok(())
 }
 
 impl Known {

@@ -12,12 +12,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use futures::{AsyncBufReadExt, StreamExt};
 use serde::Deserialize;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::api::{Api, ApiError, Scope, WatchLine, decode};
+use crate::follow::watch_on;
 use crate::object::{Key, Meta, Object};
 
 /// What happened to one object.
@@ -202,39 +202,8 @@ impl<T: Object> Store<T> {
         self.replace(items, version.parse().unwrap_or(0));
         self.synced.send_replace(true);
 
-        let list_again = tokio::time::Instant::now() + resync;
-        while tokio::time::Instant::now() < list_again {
-            let left = list_again - tokio::time::Instant::now();
-            let stream = match self.api.watch::<T>(&self.scope, &version, left).await {
-                Ok(stream) => stream,
-                Err(error) if error.gone() => return Ok(()),
-                Err(error) => {
-                    tokio::time::sleep(error.retry_after().unwrap_or_else(|| pause.next())).await;
-                    continue;
-                }
-            };
-            let mut lines = std::pin::pin!(stream.lines());
-            let mut n_lines = 0_u32;
-            loop {
-                let line = match tokio::time::timeout_at(list_again, lines.next()).await {
-                    Err(_) => return Ok(()),
-                    Ok(None | Some(Err(_))) => break,
-                    Ok(Some(Ok(line))) => line,
-                };
-                if line.is_empty() {
-                    continue;
-                }
-                match self.take(&line) {
-                    Some(seen) => version = seen,
-                    None => return Ok(()),
-                }
-                n_lines += 1;
-                pause.reset();
-            }
-            if n_lines == 0 {
-                tokio::time::sleep(pause.next()).await;
-            }
-        }
+        let url = self.scope.url(&T::RESOURCE);
+        watch_on(&self.api, &url, version, resync, pause, |line| self.take(line)).await;
         Ok(())
     }
 

@@ -9,9 +9,9 @@ use muster_api::crd::{System, crds};
 use muster_binder::{Assignment, Binder};
 use muster_runtime::api::Delete;
 use muster_runtime::{Api, Connect, Key, connect};
-use muster_testkit::{RealCluster, RealOptions, muster_binary};
+use muster_testkit::{Measured, RealCluster, RealOptions, muster_binary, own_cpu};
 use serde_json::{Value, json};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
@@ -43,7 +43,7 @@ async fn main() -> Result<()> {
     let port = muster_port()?;
     let binary = tokio::task::spawn_blocking(muster_binary).await??;
     let started = Instant::now();
-    let mut muster = Process::start(
+    let mut muster = Measured::start(
         Command::new(&binary)
             .args(["run", "--components", "scheduler", "--scheduler-name", "kai-scheduler"])
             .arg("--kubeconfig")
@@ -284,49 +284,6 @@ async fn check_spread(api: &Api, nodes: usize) -> Result<()> {
 
 fn at_once() -> Delete<'static> {
     Delete { grace_seconds: Some(0), ..Delete::default() }
-}
-
-struct Process(Child);
-
-impl Process {
-    fn start(command: &mut Command) -> Result<Self> {
-        Ok(Process(command.spawn().context("start muster run")?))
-    }
-
-    /// CPU seconds so far.
-    fn cpu(&self) -> Result<f64> {
-        cpu_of(&self.0.id().to_string())
-    }
-
-    /// The most memory that it had, in bytes.
-    fn memory(&self) -> Result<f64> {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.0.id()))?;
-        let line = status.lines().find(|l| l.starts_with("VmHWM:")).context("no VmHWM")?;
-        let kib: f64 = line.split_whitespace().nth(1).context("no value")?.parse()?;
-        Ok(kib * 1024.0)
-    }
-
-    fn stop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        self.stop();
-    }
-}
-
-fn own_cpu() -> Result<f64> {
-    cpu_of("self")
-}
-
-fn cpu_of(pid: &str) -> Result<f64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
-    let ticks = |i: usize| fields.get(i).and_then(|f| f.parse::<f64>().ok()).unwrap_or(0.0);
-    Ok((ticks(11) + ticks(12)) / 100.0)
 }
 
 fn muster_port() -> Result<u16> {

@@ -6,6 +6,7 @@
 
 use crate::slim;
 use muster_runtime::follow::{Collection, Seen, follow};
+use muster_runtime::object::Resource;
 use muster_runtime::{Api, Key};
 use muster_translate::Kind;
 use serde_json::Value;
@@ -67,15 +68,12 @@ pub fn start(
             // The receiver goes away only when everything ends.
             let _ = inputs.send(input);
         };
-        tasks.spawn(follow(api, collection(kind), resync, cancel, sink));
+        tasks.spawn(follow(api, Collection::new(resource(kind).path("", "", "")), resync, cancel, sink));
     }
 }
 
-fn collection(kind: Kind) -> Collection {
+/// Where objects of a kind live in the API.
+pub fn resource(kind: Kind) -> Resource {
     let (group, version, plural) = kind.resource();
-    Collection::new(if group.is_empty() {
-        format!("/api/{version}/{plural}")
-    } else {
-        format!("/apis/{group}/{version}/{plural}")
-    })
+    Resource { group, version, kind: kind.name(), plural }
 }

@@ -13,7 +13,7 @@ use muster_runtime::api::{Delete, Patch};
 use muster_runtime::clock::stamp;
 use muster_runtime::common::{Pod, PodGroup};
 use muster_runtime::object::{Meta, Object};
-use muster_runtime::{Api, ApiError, Clock, Events};
+use muster_runtime::{Api, ApiError, Clock, Context, Events};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -131,13 +131,10 @@ impl Calm {
 }
 
 impl Publisher {
-    #[expect(clippy::too_many_arguments, reason = "the parts of a service, named once")]
     pub fn start(
         tasks: &mut JoinSet<()>,
-        api: Api,
+        cx: &Context,
         binder: Binder,
-        events: Events,
-        clock: Clock,
         mode: BindMode,
         pool: Option<(String, String)>,
         limits: Limits,
@@ -149,10 +146,10 @@ impl Publisher {
         let lanes = Lanes(senders.into());
         let busy = Arc::new(AtomicUsize::new(0));
         let desk = Arc::new(Desk {
-            api,
+            api: cx.api.clone(),
             binder,
-            events,
-            clock,
+            events: cx.events.clone(),
+            clock: cx.clock,
             mode,
             pool,
             limits,

@@ -33,6 +33,9 @@ pub struct Options {
     /// With more than this on its way to the API server, the next cycle waits.
     pub most_in_flight: usize,
     pub resync: Duration,
+    /// The engine decides on the runtime's own thread, and how long it takes changes nothing: for runs that must take the same course
+    /// twice.
+    pub same_thread: bool,
     /// Where to write every cycle down, and from what it starts.
     pub record: Option<(PathBuf, Setup)>,
 }
@@ -49,6 +52,7 @@ impl Default for Options {
             expiry: Duration::from_secs(30),
             most_in_flight: 10_000,
             resync: muster_runtime::RESYNC,
+            same_thread: false,
             record: None,
         }
     }
@@ -77,17 +81,7 @@ pub fn start_with(
         let pool = &options.settings.pool;
         let label = pool.label.as_ref().unwrap_or(&options.settings.node_pool_label);
         let pool = pool.value.as_ref().map(|value| (label.to_string(), value.to_string()));
-        let publisher = Publisher::start(
-            &mut tasks,
-            cx.api.clone(),
-            binder,
-            cx.events.clone(),
-            cx.clock,
-            options.mode,
-            pool,
-            options.limits,
-            sender,
-        );
+        let publisher = Publisher::start(&mut tasks, &cx, binder, options.mode, pool, options.limits, sender);
         let cancel = cx.cancel.clone();
         cancel.run_until_cancelled(run(inputs, publisher, &cx, options)).await;
     }
@@ -128,7 +122,7 @@ async fn run(mut inputs: UnboundedReceiver<Input>, publisher: Publisher, cx: &Co
         let at = now(&clock);
         n_cycles += 1;
         let span = tracing::info_span!("cycle", n = n_cycles, inputs = taken.len());
-        let step = tokio::task::spawn_blocking(move || {
+        let step = move || {
             let _within = span.entered();
             let begun = std::time::Instant::now();
             let output = match &mut recorder {
@@ -136,13 +130,14 @@ async fn run(mut inputs: UnboundedReceiver<Input>, publisher: Publisher, cx: &Co
                 None => record::advance(&mut core, taken, at),
             };
             (core, recorder, output, begun.elapsed())
-        });
-        let Ok((back, tape, output, took)) = step.await else {
+        };
+        let step = if options.same_thread { Ok(step()) } else { tokio::task::spawn_blocking(step).await };
+        let Ok((back, tape, output, took)) = step else {
             tracing::error!("the engine broke down; scheduling has ended");
             return;
         };
         (core, recorder) = (back, tape);
-        last_step = took;
+        last_step = if options.same_thread { Duration::ZERO } else { took };
         if let Some(mut output) = output {
             listed.passing();
             tell(&output, took);

@@ -108,11 +108,11 @@ fn build() -> Result<PathBuf> {
         return Ok(named);
     }
     let this = std::env::current_exe().context("the path of this test")?;
-    // <target>/<profile>/deps/<test>, or <target>/<profile>/<program>.
+    // <target>/<profile>/deps/<test>, the same with examples, or <target>/<profile>/<program>.
     let profile_dir = this
         .ancestors()
         .skip(1)
-        .find(|dir| dir.file_name().is_some_and(|name| name != "deps"))
+        .find(|dir| dir.file_name().is_some_and(|name| name != "deps" && name != "examples"))
         .context("a test lives in a target folder")?;
     let profile = match profile_dir.file_name().and_then(|name| name.to_str()) {
         Some("debug") | None => "dev",

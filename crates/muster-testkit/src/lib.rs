@@ -10,6 +10,7 @@
 mod cluster;
 mod embedded;
 mod eventually;
+mod measured;
 mod processes;
 mod programs;
 mod real;
@@ -18,6 +19,7 @@ mod services;
 pub use cluster::{Cluster, Http, Request, Response, WatchEnd};
 pub use embedded::{EmbeddedCluster, EmbeddedOptions, muster_binary};
 pub use eventually::{Observed, eventually};
+pub use measured::{Measured, own_cpu};
 pub use programs::{ETCD_VERSION, KUBERNETES_VERSION, KWOK_VERSION, Programs, cache_dir, find_kubectl};
 pub use real::{Component, RealCluster, RealOptions};
 pub use services::Services;

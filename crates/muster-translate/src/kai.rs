@@ -27,12 +27,22 @@ pub fn policy(config: &Value) -> (Policy, Vec<Diagnostic>) {
     (policy, diagnostics)
 }
 
+const ACTIONS: [Action; 5] =
+    [Action::Allocate, Action::Consolidate, Action::Reclaim, Action::Preempt, Action::EvictStaleGangs];
+
 /// An action by KAI's name for it.
 pub fn action(name: &str) -> Option<Action> {
-    use Action::*;
-    [Allocate, Consolidate, Reclaim, Preempt, EvictStaleGangs]
-        .into_iter()
-        .find(|action| action.name() == name)
+    ACTIONS.into_iter().find(|action| action.name() == name)
+}
+
+/// KAI's names for all actions.
+pub fn action_names() -> Vec<&'static str> {
+    ACTIONS.into_iter().map(Action::name).collect()
+}
+
+/// The names of all plugins that KAI has.
+pub fn plugin_names() -> Vec<&'static str> {
+    DEFAULT_PLUGINS.into_iter().chain(OTHER_PLUGINS).collect()
 }
 
 /// The `config` of a scenario: a flat object, with KAI's plugins unless it lists others.

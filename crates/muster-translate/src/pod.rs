@@ -104,6 +104,14 @@ impl PodFacts {
         matches!(self.phase, Phase::Succeeded | Phase::Failed)
     }
 
+    /// What the pod calls a claim of its namespace.
+    pub(crate) fn name_of_claim(&self, claim: &Key) -> Option<&Name> {
+        self.refs.iter().flat_map(|refs| &refs.claims).find_map(|(name, wanted)| match wanted {
+            ClaimRef::Named { claim: wanted, .. } if *wanted == claim.name => Some(name),
+            _ => None,
+        })
+    }
+
     /// Where it is in its life, given whether a bind request speaks for it.
     pub(crate) fn state(&self, requested: bool, settings: &Settings) -> PodState {
         match (self.phase, self.deleted) {

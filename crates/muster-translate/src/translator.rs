@@ -205,10 +205,7 @@ impl Translator {
         let Some(facts) = self.pods.get(pod) else { return };
         let mut claims: BTreeMap<Name, Allocation> = BTreeMap::new();
         for (claim, request, device) in &placement.devices {
-            let named = facts.refs.iter().flat_map(|refs| &refs.claims).find(
-                |(_, wanted)| matches!(wanted, ClaimRef::Named { claim: name, .. } if *name == claim.name),
-            );
-            if let Some((name, _)) = named {
+            if let Some(name) = facts.name_of_claim(claim) {
                 let allocation = claims.entry(name.clone()).or_insert_with(|| Allocation {
                     devices: Vec::new(),
                     nodes: vec![on_node(&placement.node)],
@@ -304,14 +301,10 @@ impl Translator {
     /// `predictedNUMAZones`.
     pub fn placement_fields(&self, pod: &Key, placement: &Placement) -> (Vec<(Name, Value)>, Option<Value>) {
         let mut claims: BTreeMap<Name, Vec<Value>> = BTreeMap::new();
-        let refs = self.pods.get(pod).and_then(|facts| facts.refs.as_ref());
+        let facts = self.pods.get(pod);
         for (claim, request, device) in &placement.devices {
-            let name = refs.iter().flat_map(|refs| &refs.claims).find_map(|(name, wanted)| match wanted {
-                ClaimRef::Named { claim: wanted, .. } if *wanted == claim.name => Some(name.clone()),
-                _ => None,
-            });
-            if let Some(name) = name {
-                claims.entry(name).or_default().push(json!({
+            if let Some(name) = facts.and_then(|facts| facts.name_of_claim(claim)) {
+                claims.entry(name.clone()).or_default().push(json!({
                     "request": &**request,
                     "driver": &*device.driver,
                     "pool": &*device.pool,
@@ -739,14 +732,11 @@ impl Translator {
                 .pod(&key, &mut shared)
                 .map_or((None, Vec::new()), |(pod, found)| (Some(Arc::new(pod)), found));
             self.diagnostics.extend(found);
-            if self.made.pods.get(&key).zip(pod.as_ref()).is_some_and(|(old, new)| is_only_further(old, new))
-            {
-                n_quiet += changes_by(&mut changes, |changes| {
-                    update(&mut self.made.pods, key, pod, Change::PutPod, Change::DropPod, changes)
-                });
-                continue;
-            }
+            let before = self.made.pods.get(&key).zip(pod.as_ref());
+            let quiet = before.is_some_and(|(old, new)| is_only_further(old, new));
+            let n = changes.len();
             update(&mut self.made.pods, key, pod, Change::PutPod, Change::DropPod, &mut changes);
+            n_quiet += if quiet { changes.len() - n } else { 0 };
         }
         self.quiet = n_quiet == changes.len();
         self.shared = shared;
@@ -784,13 +774,7 @@ impl Translator {
         users.iter().find_map(|key| {
             let pod = self.pods.get(key)?;
             let request = self.bind_request(key)?;
-            let mut named = pod.refs.iter().flat_map(|refs| &refs.claims);
-            named.find_map(|(name, wanted)| match wanted {
-                ClaimRef::Named { claim: wanted, .. } if *wanted == claim.name => {
-                    Some((request.claims.get(name)?.clone(), pod.uid.clone()))
-                }
-                _ => None,
-            })
+            Some((request.claims.get(pod.name_of_claim(claim)?)?.clone(), pod.uid.clone()))
         })
     }
 
@@ -1039,12 +1023,6 @@ fn is_only_further(old: &Pod, new: &Pod) -> bool {
         && Arc::ptr_eq(&old.shape, &new.shape)
         && old.labels == new.labels
         && old.zones == new.zones
-}
-
-fn changes_by(changes: &mut Vec<Change>, by: impl FnOnce(&mut Vec<Change>)) -> usize {
-    let before = changes.len();
-    by(changes);
-    changes.len() - before
 }
 
 /// Replaces what was made under a name, and says so if it is different.

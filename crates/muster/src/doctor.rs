@@ -16,6 +16,7 @@ use muster_runtime::Api;
 use muster_runtime::api::Delete;
 use muster_runtime::lease::{HELD_BY, SCHEDULER_NAME};
 use muster_scenario::words;
+use muster_scheduler::ingest::resource;
 use muster_translate::Kind;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -259,12 +260,9 @@ impl Finding {
     }
 
     fn deleting(mut self, kind: Kind, object: &Value) -> Self {
-        let (group, version, plural) = kind.resource();
-        let root =
-            if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
         let Key { namespace, name } = key_of(object);
         self.delete = Some(Doomed {
-            path: format!("{root}/namespaces/{namespace}/{plural}/{name}"),
+            path: resource(kind).path(&namespace, &name, ""),
             uid: object["metadata"]["uid"].as_str().unwrap_or_default().to_owned(),
         });
         self

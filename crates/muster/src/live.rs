@@ -13,7 +13,7 @@ use muster_runtime::Api;
 use muster_runtime::connect::{Connect, connect};
 use muster_runtime::lease::{HELD_BY, SCHEDULER_NAME};
 use muster_scheduler::core::Core;
-use muster_scheduler::ingest::Input;
+use muster_scheduler::ingest::{Input, resource};
 use muster_scheduler::record::Setup;
 use muster_translate::Kind;
 use serde_json::{Map, Value, json};
@@ -135,7 +135,8 @@ pub struct Snapshot {
 
 /// Reads everything. Lists of several kinds are under way at the same time.
 pub async fn snapshot(link: &Link, schedulers: &Schedulers) -> anyhow::Result<Snapshot> {
-    let lists = Kind::ALL.map(|kind| async move { (kind, list(&link.api, &collection(kind)).await) });
+    let lists =
+        Kind::ALL.map(|kind| async move { (kind, list(&link.api, &resource(kind).path("", "", "")).await) });
     let leases = list(&link.api, "/apis/coordination.k8s.io/v1/leases");
     let (lists, leases) = tokio::join!(futures::future::join_all(lists), leases);
     let mut snapshot = Snapshot {
@@ -185,15 +186,6 @@ fn is_needed(kind: Kind) -> bool {
     matches!(kind, Kind::Node | Kind::Pod | Kind::Queue | Kind::PodGroup)
 }
 
-fn collection(kind: Kind) -> String {
-    let (group, version, plural) = kind.resource();
-    if group.is_empty() {
-        format!("/api/{version}/{plural}")
-    } else {
-        format!("/apis/{group}/{version}/{plural}")
-    }
-}
-
 /// A list that takes longer than its pages are kept begins again, so often.
 const TRIES: usize = 3;
 
@@ -226,10 +218,8 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// An object as it stands in a file: with its kind, without who wrote which field and what is nobody's business.
 fn trim(kind: Kind, object: &mut Value) {
-    let (group, version, _) = kind.resource();
     let Value::Object(fields) = object else { return };
-    let api = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
-    fields.insert("apiVersion".into(), json!(api));
+    fields.insert("apiVersion".into(), json!(resource(kind).api_version()));
     fields.insert("kind".into(), json!(kind.name()));
     if let Some(Value::Object(meta)) = fields.get_mut("metadata") {
         meta.remove("managedFields");

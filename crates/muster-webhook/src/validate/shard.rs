@@ -2,6 +2,7 @@
 //!
 //! In: a SchedulingShard as JSON. Out: warnings only; KAI drops an unknown name without a word.
 
+use muster_translate::kai;
 use serde_json::Value;
 
 use crate::request::{Asked, Operation};
@@ -17,35 +18,6 @@ pub fn validate(asked: &Asked<'_>, _settings: &Settings, _world: &dyn World) -> 
         Operation::Delete | Operation::Connect => Verdict::default(),
     }
 }
-
-const ACTIONS: &[&str] = &["allocate", "consolidation", "reclaim", "preempt", "stalegangeviction"];
-
-const PLUGINS: &[&str] = &[
-    "predicates",
-    "proportion",
-    "priority",
-    "nodeavailability",
-    "resourcetype",
-    "podaffinity",
-    "elastic",
-    "kubeflow",
-    "ray",
-    "subgrouporder",
-    "taskorder",
-    "nominatednode",
-    "dynamicresources",
-    "minruntime",
-    "topology",
-    "snapshot",
-    "sg-nodelocalgreedy",
-    "sg-multinodegang",
-    "gpupack",
-    "gpuspread",
-    "nodeplacement",
-    "gpusharingorder",
-    "numa",
-    "reflectjoborder",
-];
 
 /// Arguments of the plugins that take any. One of KAI's names is misspelt, and both spellings are read here.
 const PLUGIN_ARGUMENTS: &[(&str, &[&str])] = &[
@@ -105,9 +77,10 @@ fn judge(shard: &Value) -> Verdict {
             unknown(&mut verdict, "spec.args", key, "argument", ARGS);
         }
     }
+    let plugins = kai::plugin_names();
     for key in names(&spec["plugins"]) {
-        if !PLUGINS.contains(&key) {
-            unknown(&mut verdict, "spec.plugins", key, "plugin", PLUGINS);
+        if !plugins.contains(&key) {
+            unknown(&mut verdict, "spec.plugins", key, "plugin", &plugins);
             continue;
         }
         let known =
@@ -120,8 +93,8 @@ fn judge(shard: &Value) -> Verdict {
     }
     for list in ["actions", "queueDepthPerAction"] {
         for key in names(&spec[list]) {
-            if !ACTIONS.contains(&key) {
-                unknown(&mut verdict, &format!("spec.{list}"), key, "action", ACTIONS);
+            if kai::action(key).is_none() {
+                unknown(&mut verdict, &format!("spec.{list}"), key, "action", &kai::action_names());
             }
         }
     }

@@ -1,0 +1,61 @@
+//! A process that a benchmark starts, and what it costs. In: a command. Out: its CPU seconds and its peak of memory, from `/proc`.
+//! Must stay true: it ends with the benchmark.
+
+use anyhow::{Context, Result};
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command};
+
+/// A process that a benchmark started.
+#[derive(Debug)]
+pub struct Measured(Child);
+
+impl Measured {
+    pub fn start(command: &mut Command) -> Result<Self> {
+        Ok(Measured(command.spawn().with_context(|| format!("start {command:?}"))?))
+    }
+
+    /// The first line of its output, which says that it is ready; what comes after it is read and dropped.
+    pub fn first_line(&mut self) -> Result<String> {
+        let mut lines = BufReader::new(self.0.stdout.take().context("its output was piped")?);
+        let mut line = String::new();
+        lines.read_line(&mut line)?;
+        std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
+        Ok(line)
+    }
+
+    /// CPU seconds so far.
+    pub fn cpu(&self) -> Result<f64> {
+        cpu_of(&self.0.id().to_string())
+    }
+
+    /// The most memory that it had, in bytes.
+    pub fn memory(&self) -> Result<f64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.0.id()))?;
+        let line = status.lines().find(|l| l.starts_with("VmHWM:")).context("no VmHWM")?;
+        let kib: f64 = line.split_whitespace().nth(1).context("no value")?.parse()?;
+        Ok(kib * 1024.0)
+    }
+
+    pub fn stop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Drop for Measured {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// CPU seconds of this process so far.
+pub fn own_cpu() -> Result<f64> {
+    cpu_of("self")
+}
+
+fn cpu_of(pid: &str) -> Result<f64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+    let ticks = |i: usize| fields.get(i).and_then(|f| f.parse::<f64>().ok()).unwrap_or(0.0);
+    Ok((ticks(11) + ticks(12)) / 100.0)
+}
