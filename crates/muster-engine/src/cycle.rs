@@ -15,7 +15,7 @@ use muster_model::{
     Span, Time, ZoneUse,
 };
 use rustc_hash::FxBuildHasher;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 type Map<K, V> = IndexMap<K, V, FxBuildHasher>;
@@ -284,14 +284,14 @@ impl State {
         self.log.commit(mark);
         self.epoch += 1;
         let gangs = self.gangs_of(&changed);
-        if let Some(by) = by {
-            self.favoured.insert(by, action);
-        }
+        let taker = by;
         let by = by.map(|g| self.gangs.rows[g].key.clone());
-        let mut withdrawn: Vec<muster_model::Key> = Vec::new();
+        let mut withdrawn: BTreeSet<GangId> = BTreeSet::new();
+        let mut moved: BTreeSet<GangId> = BTreeSet::new();
         for pod in changed {
             let row = self.pods.row(pod);
-            let Some(gang) = row.gang.map(|g| self.gangs.rows[g].key.clone()) else { continue };
+            let Some(id) = row.gang else { continue };
+            let gang = self.gangs.rows[id].key.clone();
             let key = row.model.key.clone();
             let was_there = row.origin.node.is_some();
             // Sent away and back again: what was decided stands.
@@ -312,6 +312,7 @@ impl State {
                 St::Pipelined => {
                     let placement = self.placement(pod);
                     if was_there {
+                        moved.insert(id);
                         ledger.decisions.evictions.push(Evict {
                             pod: key.clone(),
                             gang: gang.clone(),
@@ -327,7 +328,7 @@ impl State {
                 St::Pending if row.spot.on_trial => {
                     self.move_pod(pod, Spot::waiting());
                     self.pods.withdraw(pod);
-                    withdrawn.push(gang);
+                    withdrawn.insert(id);
                     false
                 }
                 St::Releasing if row.spot.on_trial => {
@@ -355,14 +356,27 @@ impl State {
             self.standing.gang_changed(gang);
         }
         // Whoever takes over a promise takes over what was evicted for it.
+        let keys: Vec<&muster_model::Key> = withdrawn.iter().map(|g| &self.gangs.rows[*g].key).collect();
         for evict in ledger
             .decisions
             .evictions
             .iter_mut()
-            .filter(|e| e.by.as_ref().is_some_and(|by| withdrawn.contains(by)))
+            .filter(|e| e.by.as_ref().is_some_and(|by| keys.contains(&by)))
         {
             evict.by.clone_from(&by);
         }
+        let Some(taker) = taker else { return };
+        if action != Action::Consolidate {
+            moved.clear();
+        }
+        for gang in &withdrawn {
+            if let Some(favour) = self.favoured.get_mut(gang) {
+                moved.append(&mut favour.moved);
+            }
+        }
+        let favour = self.favoured.entry(taker).or_default();
+        favour.cost |= action != Action::Consolidate;
+        favour.moved.append(&mut moved);
     }
 
     fn placement(&self, pod: PodId) -> Placement {

@@ -9,6 +9,7 @@ use crate::state::{St, State};
 use indexmap::IndexMap;
 use muster_model::{Action, MinRuntimeRule, Span, Time};
 use rustc_hash::FxBuildHasher;
+use std::collections::BTreeSet;
 
 /// What each queue held before a search began.
 pub type Before = Vec<Trio>;
@@ -34,12 +35,12 @@ impl State {
         }
         // Others were moved or lost their places for it in this cycle; to take it over, one would have to have had the same right, and
         // not be one of them.
-        if let Some(by) = self.favoured.get(&victim) {
+        if let Some(favour) = self.favoured.get(&victim) {
             let was_moved = |p: PodId| {
                 let row = self.pods.row(p);
                 row.spot.st == St::Pipelined && row.origin.node.is_some()
             };
-            if *by != Action::Consolidate || !t.preemptible() || t.pods().any(was_moved) {
+            if favour.cost || !t.preemptible() || t.pods().any(was_moved) {
                 return false;
             }
         }
@@ -155,6 +156,9 @@ impl State {
     ) -> bool {
         let moved = |p: &PodId| self.pods.row(*p).spot.st.is_active();
         let Some(queue) = self.gangs.rows[taker].queue else { return false };
+        if !self.moves_few(action, taker, pods) {
+            return false;
+        }
         let until = |g: GangId| self.protected_until(action, queue, g);
         match action {
             Action::Consolidate => pods.iter().all(moved),
@@ -167,10 +171,32 @@ impl State {
         }
     }
 
+    /// Whether no more gangs would have been moved for the taker in this cycle than may be, those included that were moved for promises which
+    /// it takes over.
+    fn moves_few(&self, action: Action, taker: GangId, pods: &[PodId]) -> bool {
+        let Some(most) = self.policy.max_consolidation_victims else { return true };
+        let moves = action == Action::Consolidate;
+        if !moves && self.favoured.is_empty() {
+            return true;
+        }
+        let mut moved: BTreeSet<GangId> = BTreeSet::new();
+        moved.extend(self.favoured.get(&taker).iter().flat_map(|favour| &favour.moved));
+        for pod in pods {
+            let row = self.pods.row(*pod);
+            let Some(gang) = row.gang else { continue };
+            if row.origin.node.is_some() {
+                moved.extend(moves.then_some(gang));
+            } else if !row.spot.st.is_active() {
+                moved.extend(self.favoured.get(&gang).iter().flat_map(|favour| &favour.moved));
+            }
+        }
+        moved.len() <= most as usize
+    }
+
     /// A gang that is still protected keeps its minimum where it is: being moved is an interruption too.
     fn respects_protection(&self, pods: &[PodId], until: impl Fn(GangId) -> Time) -> bool {
         let gangs = self.gangs_of(pods);
-        let gone: std::collections::BTreeSet<PodId> = pods.iter().copied().collect();
+        let gone: BTreeSet<PodId> = pods.iter().copied().collect();
         gangs
             .into_iter()
             .filter(|g| until(*g) > self.now)

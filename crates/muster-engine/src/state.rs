@@ -24,7 +24,7 @@ use muster_model::{Key, Name, Pod, PodState, Policy, Time, ZoneUse};
 use rustc_hash::FxBuildHasher;
 use smallvec::SmallVec;
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The state of a pod, with those that only a cycle in progress knows.
@@ -153,6 +153,15 @@ impl Pods {
     }
 }
 
+/// What others gave up in this cycle for a gang.
+#[derive(Default)]
+pub struct Favour {
+    /// An action was for it that may evict for good.
+    pub cost: bool,
+    /// Gangs that were moved so that it, or one whose promises it took over, finds room.
+    pub moved: BTreeSet<GangId>,
+}
+
 pub struct State {
     pub policy: Policy,
     pub now: Time,
@@ -185,8 +194,8 @@ pub struct State {
     pub standing: Standing,
     /// A pod that needs company was placed in this cycle: nobody whom it may have joined is sent away again.
     pub company_made: bool,
-    /// Gangs for which others were evicted or moved in this cycle, and by which action.
-    pub favoured: BTreeMap<GangId, muster_model::Action>,
+    /// Gangs for which others were evicted or moved in this cycle.
+    pub favoured: BTreeMap<GangId, Favour>,
     /// Changes with every decision; what failed before fails again while it stands still.
     pub epoch: u64,
     /// What was free at an epoch.

@@ -1056,6 +1056,46 @@ fn minimum_runtime() {
     check(ruled(MinRuntimeRule::Queue), &[&no(NOW + 940)]);
 }
 
+/// One group of gang `f` needs a pod and runs two, the other needs two and runs these; `f` has just started.
+#[test]
+fn minimum_runtime_of_who_waits_for_its_minimum() {
+    let at = |states: [PodState; 2], evicted: &[&str], promised: &[&str]| {
+        let mut case = case().node("a", 4, |_| ()).node("b", 4, |_| ()).gang("f", 0, |gang| {
+            tree(None)(gang);
+            gang.last_start = Some(Time(NOW));
+        });
+        case.policy.preempt_min_runtime = Span(50);
+        let [third, fourth] = states;
+        let pods = [
+            ("f-0", "x", PodState::Running),
+            ("f-1", "x", PodState::Running),
+            ("f-2", "y", third),
+            ("f-3", "y", fourth),
+            ("f-4", "x", PodState::Pending),
+        ];
+        for (pod, group, state) in pods {
+            let node = state.holds_room().then_some("a");
+            case = case.pod_with(pod, state, node, gpus(1), |p| p.group = Some(group.into()));
+        }
+        case = case.gang("g", 1, |gang| gang.priority = 51).waits("g-0", gpus(1)).promise("g-0", "a");
+        case = promised.iter().fold(case, |case, pod| case.promise(pod, "b"));
+        evicted.iter().fold(case, |case, pod| case.evict(pod, Action::Preempt, Some("g"), false))
+    };
+    let no = &["gang d/f is interrupted within its minimum runtime, which ends at 1000050"];
+    let (all, some) = ([PodState::Running; 2], [PodState::Running, PodState::Pending]);
+    // What is beyond the minimum may go, also of a gang that is only promised its minimum.
+    clean(at(all, &["f-1"], &[]));
+    clean(at(some, &["f-1"], &["f-3"]));
+    check(at(some, &["f-1"], &[]), no);
+    check(at(some, &["f-1"], &["f-4"]), no);
+    check(at(some, &["f-0", "f-1"], &["f-3"]), no);
+    // A promise does not stand in for who was part of the minimum.
+    check(
+        at(all, &["f-0", "f-1"], &["f-4"]),
+        &["gang d/f keeps 2 pods after evictions, with 1 of 2 in group root", no[0]],
+    );
+}
+
 #[test]
 fn stale_gangs() {
     let at = |min: u32, change: fn(&mut Gang)| {

@@ -150,15 +150,19 @@ fn protected(world: &World<'_>, gang: usize, pods: &[(usize, &Evict)], findings:
     };
     let Some(until) = pods.iter().filter_map(|(_, evict)| until_of(evict)).max() else { return };
     let enough = Tree::of(victim).is_some_and(|tree| {
-        let kept = count(world, gang, |pod| match world.fate[pod] {
-            Fate::Rest => world.pod(pod).state.stays(),
-            // It got its minimum in this very cycle.
-            Fate::Bound(_) => true,
+        let is_whole =
+            |pods: Vec<u32>| tree.standing(&tree.sums(pods)).first().is_some_and(|(have, need)| have >= need);
+        // It may have got its minimum in this very cycle.
+        let had = |pod: usize| world.pod(pod).state.stays() || matches!(world.fate[pod], Fate::Bound(_));
+        // Promises stand in for nobody who was part of a minimum; a gang that had none is judged by the one that it is promised.
+        let had_minimum = is_whole(count(world, gang, had));
+        is_whole(count(world, gang, |pod| match world.fate[pod] {
+            Fate::Rest | Fate::Bound(_) => had(pod),
             // Each action is judged by itself: what another may take is not this one's doing.
             Fate::Lost(evict) | Fate::Moved(evict, _) => until_of(evict).is_none(),
-            _ => false,
-        });
-        tree.standing(&tree.sums(kept)).first().is_some_and(|(have, need)| have >= need)
+            Fate::Promised(_) => !had_minimum,
+            Fate::Absent => false,
+        }))
     });
     if !enough {
         findings.push(Finding::Protected { gang: victim.key.clone(), until });
