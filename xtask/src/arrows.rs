@@ -30,6 +30,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("muster-generate", &["muster-model"]),
     ("muster-binder", &["k8s-quantity", "muster-runtime"]),
     ("muster-grouper", &["muster-runtime"]),
+    ("muster-grove", &["muster-runtime"]),
     ("muster-controllers", &["k8s-quantity", "muster-model", "muster-runtime"]),
     ("muster-webhook", &["k8s-quantity", "muster-runtime", "muster-translate"]),
     ("muster-install", &["muster-runtime"]),
@@ -108,7 +109,14 @@ const BANNED: &[(&[&str], &[&str])] = &[
     (&["muster-apiserver"], &["kube", "k8s-openapi"]),
     // Services reach the API through muster-runtime, which alone builds a client.
     (
-        &["muster-binder", "muster-grouper", "muster-controllers", "muster-scheduler", "muster-install"],
+        &[
+            "muster-binder",
+            "muster-grouper",
+            "muster-grove",
+            "muster-controllers",
+            "muster-scheduler",
+            "muster-install",
+        ],
         &["kube", "hyper", "rustls", "k8s-openapi", "rand"],
     ),
     // Simulated nodes are ordinary API clients.

@@ -81,6 +81,28 @@ pub struct PodStatus {
     pub conditions: Vec<Condition>,
     #[serde(deserialize_with = "tight")]
     pub resource_claim_statuses: Vec<Value>,
+    #[serde(deserialize_with = "tight")]
+    pub container_statuses: Vec<ContainerStatus>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ContainerStatus {
+    pub ready: bool,
+    pub started: Option<bool>,
+    pub last_state: ContainerState,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct ContainerState {
+    pub terminated: Option<ContainerEnd>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ContainerEnd {
+    pub exit_code: i64,
 }
 
 impl Pod {

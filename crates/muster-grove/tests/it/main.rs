@@ -1,0 +1,11 @@
+//! Grove on the embedded server, with simulated nodes and Muster's own scheduler, on paused time.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "that is how tests fail")]
+
+mod cluster;
+mod gangs;
+mod samples;
+mod shared;
+mod topologies;
+mod updates;
+mod walk;
