@@ -212,7 +212,10 @@ pub fn left_alone(pod: &Pod) -> Option<Leave> {
     if says_skip(annotations) {
         return Some(Leave::Skip);
     }
-    if pod.metadata.owner_references.is_empty() && annotations.contains_key(keys::GROUP) {
+    // The group that is made for the pod itself may have been deleted, and must come back.
+    let by_hand =
+        |name: &String| *name != group_name(&format!("pg-{}-{}", pod.metadata.name, pod.metadata.uid));
+    if pod.metadata.owner_references.is_empty() && annotations.get(keys::GROUP).is_some_and(by_hand) {
         return Some(Leave::GroupedByHand);
     }
     if annotations.contains_key(keys::MIRROR) {

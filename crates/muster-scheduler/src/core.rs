@@ -155,6 +155,9 @@ const WORTH_A_WORD: Span = Span::seconds(1);
 /// If only numbers changed, the news can wait.
 const NUMBERS_CHANGED: Span = Span::seconds(10);
 
+/// How long the server's word is taken for granted; longer than it takes until everything is listed again.
+const CONFIRMED: Span = Span::seconds(900);
+
 /// How often a cycle runs while somebody waits for time to pass (grace periods, delays, minimum runtimes).
 const LOOK_AGAIN: Span = Span::seconds(1);
 
@@ -294,24 +297,32 @@ impl Core {
         }
     }
 
-    /// Work that was done is confirmed by the watch alone; work that failed is given back, and not at once tried again.
+    /// Work that was done is taken for granted until the watch shows it; work that failed is given back, and not tried again and again.
     fn outcome(&mut self, outcome: Outcome, now: Time) {
         let Some(flight) = self.flights.get_mut(&outcome.pod).filter(|f| *f.uid == *outcome.uid) else {
             return;
         };
-        match outcome.result {
-            Ok(()) => {}
-            Err(Failure::Overtaken) => {
+        let failure = match outcome.result {
+            // The answer is the server's word. Only what nobody has answered may be given back before the watch tells what became of it,
+            // which may take as long as a connection that is dead and does not say so.
+            Ok(()) => {
+                flight.until = flight.until.max(now + CONFIRMED);
+                return;
+            }
+            Err(failure) => failure,
+        };
+        let uid = flight.uid.clone();
+        let entry = self.failures.entry(outcome.pod.clone()).or_insert_with(|| (uid.clone(), 0));
+        let n = if entry.0 == uid { entry.1 } else { 0 };
+        *entry = (uid, n.saturating_add(1));
+        match failure {
+            // The watch will tell, or has told already. If it does not, there is no sense in trying again and again without a pause.
+            Failure::Overtaken if n == 0 => {
                 self.flights.remove(&outcome.pod);
                 self.translator.forget(&outcome.pod);
             }
-            Err(Failure::Refused) => {
-                let uid = flight.uid.clone();
-                let entry = self.failures.entry(outcome.pod).or_insert_with(|| (uid.clone(), 0));
-                let n = if entry.0 == uid { entry.1 } else { 0 };
-                *entry = (uid, n.saturating_add(1));
-                flight.until = now + backoff(n);
-            }
+            Failure::Overtaken => flight.until = now + backoff(n - 1),
+            Failure::Refused => flight.until = now + backoff(n),
         }
     }
 
@@ -640,6 +651,30 @@ mod tests {
         let core = &mut core();
         check(core, 1, vec![node("n", 8), group("g", 1), pod("a", "g", 8)], &["g: a@n"]);
         check(core, 2, vec![fails("a", Failure::Overtaken)], &["g: a@n"]);
+    }
+
+    #[test]
+    fn the_word_of_the_server_does_not_expire() {
+        let core = &mut core();
+        check(core, 1, vec![node("n", 8), group("g", 1), pod("a", "g", 8)], &["g: a@n"]);
+        let done = Outcome { pod: Key::new("ns", "a"), uid: "u-a".to_owned(), result: Ok(()) };
+        check(core, 2, vec![Input::Outcome(done)], &[]);
+        // The watch says nothing for a long time.
+        check(core, 30_001, vec![group("h", 1), pod("b", "h", 8)], &[]);
+        check(core, 300_000, vec![], &["h waits, 1 marked"]);
+    }
+
+    #[test]
+    fn who_is_overtaken_again_and_again_waits() {
+        let core = &mut core();
+        check(core, 1, vec![node("n", 8), group("g", 1), pod("a", "g", 8)], &["g: a@n"]);
+        check(core, 2, vec![fails("a", Failure::Overtaken)], &["g: a@n"]);
+        check(core, 3, vec![fails("a", Failure::Overtaken)], &[]);
+        check(core, 1_002, vec![], &[]);
+        check(core, 1_004, vec![], &["g: a@n"]);
+        check(core, 1_005, vec![fails("a", Failure::Overtaken)], &[]);
+        check(core, 3_004, vec![], &[]);
+        check(core, 3_006, vec![], &["g: a@n"]);
     }
 
     #[test]

@@ -244,11 +244,13 @@ impl Desk {
                     let eviction = Eviction { pod, uid, gang: gang.clone(), action, by: None, moved: false };
                     self.evict_because(eviction, format!("rolled back: {why}")).await;
                 }
-                (Ok(()), None) => {}
+                // A request for a bind is not a bind.
+                (Ok(()), None) if self.mode == BindMode::Service => {}
+                (Ok(()), None) => self.tell(&pod.pod, &pod.uid, Ok(())),
                 (Err(BindError::Gone | BindError::Elsewhere { .. }), _) => {
-                    self.tell(&pod.pod, &pod.uid, Failure::Overtaken);
+                    self.tell(&pod.pod, &pod.uid, Err(Failure::Overtaken));
                 }
-                (Err(_), _) => self.tell(&pod.pod, &pod.uid, Failure::Refused),
+                (Err(_), _) => self.tell(&pod.pod, &pod.uid, Err(Failure::Refused)),
             }
         }
         let example = pods.iter().zip(&results).find(|(_, result)| result.is_ok());
@@ -262,8 +264,8 @@ impl Desk {
         }
     }
 
-    fn tell(&self, pod: &Key, uid: &str, failure: Failure) {
-        let outcome = Outcome { pod: pod.clone(), uid: uid.to_owned(), result: Err(failure) };
+    fn tell(&self, pod: &Key, uid: &str, result: Result<(), Failure>) {
+        let outcome = Outcome { pod: pod.clone(), uid: uid.to_owned(), result };
         let _ = self.outcomes.send(Input::Outcome(outcome));
     }
 
@@ -311,7 +313,7 @@ impl Desk {
             None => {
                 self.lanes.send(Calm::Evicted { gang: eviction.gang, message });
             }
-            Some(failure) => self.tell(&eviction.pod, &eviction.uid, failure),
+            Some(failure) => self.tell(&eviction.pod, &eviction.uid, Err(failure)),
         }
     }
 

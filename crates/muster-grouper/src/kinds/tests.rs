@@ -735,6 +735,8 @@ fn left_alone() {
         check(text, &job, "left alone");
     }
     check("metadata: {annotations: {pod-group-name: g}}", &[], "left alone");
+    // Its own group is no group by hand, even if it is the only thing that is left of it.
+    check("metadata: {annotations: {pod-group-name: pg-p-0-u-p}}", &[], "pg-p-0-u-p 1");
     check(
         "",
         &[owner("batch/v1 Job j", "metadata: {annotations: {kai.scheduler/skip-podgrouper: 'true'}}")],

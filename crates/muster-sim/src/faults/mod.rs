@@ -1,7 +1,7 @@
 //! Faults for tests: a tower layer in front of any API service.
 //!
 //! In: requests and rules. Out: what the service answers, or what a bad day answers: conflicts, `410 Gone`, `429`,
-//! server errors, silence, delay, lost answers, watches that are cut, lose events or say them twice.
+//! server errors, silence, delay, lost answers, watches that are cut, lose events or say them twice; and a [`Line`] that breaks.
 //! Must stay true: the same seed and the same requests in the same order give the same faults; a request that no rule
 //! matches passes untouched.
 //!
@@ -14,6 +14,7 @@
 //! # let _ = layer;
 //! ```
 
+mod line;
 mod request;
 mod service;
 mod watch;
@@ -21,6 +22,7 @@ mod watch;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+pub use line::{Line, LineService};
 pub use request::Target;
 pub use service::{FaultBody, FaultService};
 
@@ -43,6 +45,8 @@ pub enum Fault {
     CutWatch { after: u32 },
     /// A watch says `410 Gone` after so many events.
     ExpireWatch { after: u32 },
+    /// A watch says nothing more after so many events, and stays open: a connection that nobody has told that it is dead.
+    StallWatch { after: u32 },
 }
 
 /// When something goes wrong.
@@ -140,6 +144,13 @@ impl FaultLayer {
     /// Ends all faults; what is under way stays as it is.
     pub fn calm(&self) {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).calm = true;
+    }
+
+    /// From now on these rules hold, and no others; counting starts again.
+    pub fn set_rules(&self, rules: Vec<Rule>) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.rules = rules.into_iter().map(|rule| (rule, Counter::default())).collect();
+        state.calm = false;
     }
 
     /// How many faults there were.

@@ -83,7 +83,7 @@ where
     }
 }
 
-fn plain<R>(response: Response<R>) -> Response<FaultBody>
+pub(super) fn plain<R>(response: Response<R>) -> Response<FaultBody>
 where
     R: Body<Data = Bytes> + Send + 'static,
     R::Error: Into<BoxError>,
@@ -92,7 +92,7 @@ where
 }
 
 /// A refusal in the words of an API server.
-fn refusal(code: u16, target: &Target) -> Response<FaultBody> {
+pub(super) fn refusal(code: u16, target: &Target) -> Response<FaultBody> {
     let reason = match code {
         400 => "BadRequest",
         403 => "Forbidden",

@@ -41,6 +41,7 @@ impl<B> FaultyLines<B> {
             self.n_lines += 1;
             match self.fault {
                 Fault::DropEvents(chance) if self.random.chance(chance) => {}
+                Fault::StallWatch { after } if self.n_lines > after => {}
                 Fault::RepeatEvents(chance) if self.random.chance(chance) => {
                     out.extend_from_slice(&line);
                     out.extend_from_slice(&line);
@@ -119,6 +120,7 @@ mod tests {
         check(Fault::RepeatEvents(1000), "a\nb\n", "a\na\nb\nb\n");
         check(Fault::CutWatch { after: 1 }, "a\nb\nc\n", "a\n");
         check(Fault::ExpireWatch { after: 0 }, "a\n", std::str::from_utf8(GONE).unwrap());
+        check(Fault::StallWatch { after: 1 }, "a\nb\nc\n", "a\n");
         check(Fault::DropEvents(0), "a\nhalf", "a\nhalf");
     }
 }

@@ -186,10 +186,11 @@ async fn release(cx: &Context, pod: &Pod) -> Result<(), ApiError> {
             }
             Ok(())
         }
-        Err(error) if error.not_found() || error.conflict() => {
+        Err(error) if error.not_found() => {
             cx.pods.remove(&pod.key(), &pod.metadata.uid);
             Ok(())
         }
+        // Another pod by now, which the watch will say; or a writer was in the way, and it is tried again.
         Err(error) => Err(error),
     }
 }
