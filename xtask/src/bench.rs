@@ -26,6 +26,27 @@ enum What {
     Engine(Engine),
     /// The scheduler as a process on a real API server, beside a bare loop that posts the same bindings
     Services(Services),
+    /// Jobs through the whole pipeline of the embedded cluster, over HTTPS and on the wall clock
+    Jobs(Jobs),
+}
+
+#[derive(Parser)]
+#[command(after_help = "\
+Examples:
+  cargo xtask bench jobs                           1,000 nodes, 10,000 Jobs of 8 pods of one second each
+  cargo xtask bench jobs --jobs 50000              many at once
+  cargo xtask bench jobs --apart                   the services as a process of their own, over HTTPS too")]
+struct Jobs {
+    #[arg(long, default_value_t = 1000)]
+    nodes: usize,
+    #[arg(long, default_value_t = 10_000)]
+    jobs: usize,
+    /// Pods of each Job
+    #[arg(long, default_value_t = 8)]
+    size: usize,
+    /// Run Muster's services as a process of their own
+    #[arg(long)]
+    apart: bool,
 }
 
 #[derive(Parser)]
@@ -73,16 +94,21 @@ const TOO_LONG: Duration = Duration::from_secs(180);
 pub fn run(args: Args) -> Result<()> {
     match args.what {
         What::Engine(args) => engine(args),
-        What::Services(args) => services(args),
+        What::Services(args) => live("rate", &[args.nodes, args.gangs, args.size].map(|n| n.to_string())),
+        What::Jobs(args) => {
+            let place = if args.apart { "apart" } else { "together" };
+            let [nodes, jobs, size] = [args.nodes, args.jobs, args.size].map(|n| n.to_string());
+            live("jobs", &[nodes, jobs, size, place.to_owned()])
+        }
     }
 }
 
-/// Builds the binary and the benchmark, and runs it; it prints what it measured.
-fn services(args: Services) -> Result<()> {
+/// Builds a benchmark of live services and runs it; it builds `muster` and prints what it measured.
+fn live(example: &str, args: &[String]) -> Result<()> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
-    command.args(["run", "--release", "--package", "muster-scheduler", "--example", "rate", "--"]);
-    command.args([args.nodes.to_string(), args.gangs.to_string(), args.size.to_string()]);
+    command.args(["run", "--release", "--package", "muster-scheduler", "--example", example, "--"]);
+    command.args(args);
     let status = command.status().with_context(|| format!("cannot run {command:?}"))?;
     if !status.success() {
         bail!("the benchmark failed");

@@ -144,7 +144,7 @@ impl ApiServer {
         let key = Key::new(cx.namespace.as_deref().unwrap_or_default(), name);
         let stored = self.must_find(&cx.served, &key)?;
         let live = self.read(&stored, &cx.served).await?;
-        let mut review = Review::new(Operation::Delete, cx, None, Some(live));
+        let mut review = Review::new(Operation::Delete, cx, None, Some(Arc::new(live)));
         review.name = name.to_string();
         let _guard = self.validate(&mut review, &Value::Null).await?;
         let warnings = std::mem::take(&mut review.warnings);
@@ -171,7 +171,7 @@ impl ApiServer {
         let mut items = Vec::new();
         for stored in &page.items {
             let live = self.read(stored, &cx.served).await?;
-            let mut review = Review::new(Operation::Delete, cx, None, Some(live.clone()));
+            let mut review = Review::new(Operation::Delete, cx, None, Some(Arc::new(live.clone())));
             review.name = stored.key.name.to_string();
             let _guard = self.validate(&mut review, &Value::Null).await?;
             match self.delete_object(&cx.served, &stored.key, &options) {

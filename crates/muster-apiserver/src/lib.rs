@@ -23,6 +23,7 @@ mod openapi;
 pub mod path;
 pub mod query;
 mod read;
+mod recent;
 pub mod registry;
 mod reply;
 pub mod selector;

@@ -65,6 +65,8 @@ pub(crate) struct Inner {
     pub webhooks: crate::webhook::Caller,
     /// Rendered OpenAPI documents of the current registry, by group and version.
     pub openapi: RwLock<crate::openapi::Cache>,
+    /// What was written last, parsed: objects are mostly written again soon after.
+    pub recent: crate::recent::Recent,
 }
 
 impl ApiServer {
@@ -84,6 +86,7 @@ impl ApiServer {
             evictions: tokio::sync::Mutex::new(()),
             webhooks: crate::webhook::Caller::new(),
             openapi: RwLock::default(),
+            recent: crate::recent::Recent::default(),
         };
         let server = ApiServer { inner: Arc::new(inner) };
         server.reload_crds();
@@ -214,6 +217,14 @@ impl ApiServer {
         object["apiVersion"] = served.storage_api_version.as_str().into();
         object["kind"] = served.kind.as_str().into();
         Ok(object)
+    }
+
+    /// A stored object in the storage version of its kind, to look at. Parsed only if it was not written a moment ago.
+    pub(crate) fn look_at(&self, stored: &Stored, served: &Served) -> Result<Arc<Value>, ApiError> {
+        match self.inner.recent.get(stored.revision) {
+            Some(object) => Ok(object),
+            None => self.parse_stored(stored, served).map(Arc::new),
+        }
     }
 
     /// A stored object in the version of `served`. Versions that need a webhook are converted by [`ApiServer::read`].

@@ -190,7 +190,7 @@ impl ApiServer {
                     Some(ns) => selects(&w["namespaceSelector"], labels_of(ns).as_ref()),
                     None => true,
                 };
-                let by_object = [Some(object), review.old.as_ref()]
+                let by_object = [Some(object), review.old.as_deref()]
                     .into_iter()
                     .flatten()
                     .any(|o| selects(&w["objectSelector"], labels_of(o).as_ref()));
@@ -208,7 +208,7 @@ impl ApiServer {
             "kind": kind, "resource": resource, "requestKind": kind, "requestResource": resource,
             "operation": review.operation.name(),
             "userInfo": {"username": self.inner.options.user, "groups": ["system:masters", "system:authenticated"]},
-            "object": object, "oldObject": review.old.clone().unwrap_or_default(),
+            "object": object, "oldObject": review.old.as_deref().cloned().unwrap_or_default(),
             "dryRun": review.dry_run,
             "options": {"kind": match review.operation {
                 Operation::Create => "CreateOptions",

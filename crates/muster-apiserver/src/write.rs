@@ -7,11 +7,12 @@ use crate::admission::{Operation, Review};
 use crate::meta;
 use crate::negotiate::Form;
 use crate::query::{FieldValidation, Query};
+use crate::read::{is_plain, splice};
 use crate::registry::{Served, Source};
 use crate::reply::Reply;
 use crate::server::ApiServer;
 use crate::status::ApiError;
-use crate::store::{Clash, Expect, Key, Stored};
+use crate::store::{Clash, Expect, Key, Revision, Stored};
 use crate::strategy::{self, Part};
 use k8s_merge::apply::{self, ApplyError, FieldSet};
 use k8s_schema::FieldError;
@@ -57,7 +58,9 @@ impl Context {
 /// What a write did.
 pub struct Written {
     /// The object in the request's version.
-    pub object: Value,
+    pub object: Arc<Value>,
+    /// The same as it is stored; nothing is stored when the request is a dry run.
+    pub stored: Option<Stored>,
     /// Whether it was made.
     pub created: bool,
     /// Texts for `Warning` headers.
@@ -234,7 +237,18 @@ impl ApiServer {
     /// The answer to a write.
     pub(crate) fn answer(&self, cx: &Context, written: Written) -> Reply {
         let code = if written.created { 201 } else { 200 };
-        Reply::json(code, self.shape(&cx.served, written.object, cx.form, &cx.query)).warn(written.warnings)
+        let reply = match &written.stored {
+            Some(stored) if is_plain(&cx.served, cx.form) => {
+                let mut text = String::with_capacity(stored.text.len() + 128);
+                splice(&cx.served, stored, &mut text);
+                Reply::text(code, text)
+            }
+            _ => {
+                let object = Arc::unwrap_or_clone(written.object);
+                Reply::json(code, self.shape(&cx.served, object, cx.form, &cx.query))
+            }
+        };
+        reply.warn(written.warnings)
     }
 
     /// Makes an object. `managed` says that its field managers are already written.
@@ -297,7 +311,7 @@ impl ApiServer {
                 return Err(ApiError::already_exists(&served.group_resource(), &key.name));
             }
             let object = self.convert(object, served, &served.api_version()).await?;
-            return Ok(Written { object, created: true, warnings });
+            return Ok(Written { object: Arc::new(object), stored: None, created: true, warnings });
         }
         let at_rest = self.convert(object, served, &served.storage_api_version).await?;
         let stored = self.commit(served, &key, Expect::Absent, &at_rest).map_err(|clash| match clash {
@@ -305,7 +319,33 @@ impl ApiServer {
             Clash::Absent | Clash::Moved => ApiError::internal("a new object cannot have moved"),
         })?;
         self.after_write(served, &key);
-        Ok(Written { object: self.read(&stored, served).await?, created: true, warnings })
+        self.written(served, stored, at_rest, None, warnings).await
+    }
+
+    /// What a write says that it did. `at_rest` is what was stored, `replaced` the revision that it took the place of.
+    async fn written(
+        &self,
+        served: &Served,
+        stored: Stored,
+        mut at_rest: Value,
+        replaced: Option<Revision>,
+        warnings: Vec<String>,
+    ) -> Result<Written, ApiError> {
+        at_rest["apiVersion"] = served.storage_api_version.as_str().into();
+        at_rest["kind"] = served.kind.as_str().into();
+        meta::edit(&mut at_rest).insert("resourceVersion".into(), stored.revision.to_string().into());
+        let at_rest = Arc::new(at_rest);
+        self.inner.recent.put(stored.revision, at_rest.clone(), replaced);
+        let object = self.as_served(&at_rest, served).await?;
+        Ok(Written { object, stored: Some(stored), created: replaced.is_none(), warnings })
+    }
+
+    /// An object of the storage version in the version of the request.
+    async fn as_served(&self, at_rest: &Arc<Value>, served: &Served) -> Result<Arc<Value>, ApiError> {
+        if served.api_version() == served.storage_api_version {
+            return Ok(at_rest.clone());
+        }
+        self.convert((**at_rest).clone(), served, &served.api_version()).await.map(Arc::new)
     }
 
     /// The kind in its storage version, which judges built-in objects.
@@ -488,7 +528,13 @@ impl ApiServer {
         let served = &cx.served;
         check_kind(served, &served.group, &served.version, &served.kind, &mut object)?;
         let raw = matches!(patch, Patch::Merge(_) | Patch::Strategic(_)).then_some(body);
-        let warnings = match strategy::decode(served, &mut object, raw, cx.query.field_validation) {
+        // What the patch left as it is was decoded when it was written.
+        let same = set_aside(served, &mut object, live);
+        let decoded = strategy::decode(served, &mut object, raw, cx.query.field_validation);
+        if let Some(members) = object.as_object_mut() {
+            members.extend(same);
+        }
+        let warnings = match decoded {
             Ok(warnings) => warnings,
             Err(error) if cx.query.field_validation == FieldValidation::Strict => {
                 let at = error.message.find("strict decoding error").unwrap_or(0);
@@ -581,7 +627,8 @@ impl ApiServer {
         let gr = served.group_resource();
         for _ in 0..TRIES {
             let stored = self.must_find(served, &key)?;
-            let live = self.read(&stored, served).await?;
+            let before = self.look_at(&stored, served)?;
+            let live = self.as_served(&before, served).await?;
             let proposal = propose(&live)?;
             let pinned = {
                 let sent = meta::text(&proposal.object, "resourceVersion");
@@ -591,7 +638,7 @@ impl ApiServer {
                 // A PUT that names its version must not be tried on another; patches inherit the live version.
                 !sent.is_empty()
             };
-            match self.try_update(cx, &key, part, &stored, &live, proposal).await? {
+            match self.try_update(cx, &key, part, (&stored, &before), &live, proposal).await? {
                 Some(written) => return Ok(written),
                 None if pinned && !is_patch(cx) => return Err(ApiError::modified(&gr, name)),
                 None => {}
@@ -606,8 +653,8 @@ impl ApiServer {
         cx: &Context,
         key: &Key,
         part: Part,
-        stored: &Stored,
-        live: &Value,
+        (stored, before): (&Stored, &Arc<Value>),
+        live: &Arc<Value>,
         proposal: Proposal,
     ) -> Result<Option<Written>, ApiError> {
         let served = &cx.served;
@@ -640,16 +687,10 @@ impl ApiServer {
         review.warnings = warnings;
         self.mutate(&mut review, &mut object).await?;
         let home = self.home(served);
-        // As it is stored: the live object itself, unless the request speaks another version.
-        let before = if served.api_version() == served.storage_api_version {
-            std::borrow::Cow::Borrowed(live)
-        } else {
-            std::borrow::Cow::Owned(self.parse_stored(stored, served)?)
-        };
         let old = match served.source {
             Source::Builtin(_) => {
                 object = self.convert(object, served, &served.storage_api_version).await?;
-                &*before
+                before
             }
             Source::Custom(_) => live,
         };
@@ -661,20 +702,22 @@ impl ApiServer {
         let _quota = self.validate(&mut review, &object).await?;
         let warnings = std::mem::take(&mut review.warnings);
         if cx.query.dry_run {
-            let object = self.convert(object, served, &served.api_version()).await?;
-            return Ok(Some(Written { object, created: false, warnings }));
+            let object = Arc::new(self.convert(object, served, &served.api_version()).await?);
+            return Ok(Some(Written { object, stored: None, created: false, warnings }));
         }
         let mut at_rest = self.convert(object, served, &served.storage_api_version).await?;
-        apply::keep_times(&before, &mut at_rest);
-        if unchanged(&at_rest, &before) {
+        apply::keep_times(before, &mut at_rest);
+        if unchanged(&at_rest, before) {
             // Nothing to write: no new version, no event.
-            return Ok(Some(Written { object: live.clone(), created: false, warnings }));
+            let (object, stored) = (live.clone(), Some(stored.clone()));
+            return Ok(Some(Written { object, stored, created: false, warnings }));
         }
         if meta::terminating(&at_rest) && !crate::delete::is_held(served, &at_rest) {
             return match self.erase(served, key, stored.revision, &at_rest) {
                 Ok(last) => {
                     self.after_delete(served, key);
-                    Ok(Some(Written { object: self.read(&last, served).await?, created: false, warnings }))
+                    let object = Arc::new(self.read(&last, served).await?);
+                    Ok(Some(Written { object, stored: Some(last), created: false, warnings }))
                 }
                 Err(Clash::Absent) => Err(ApiError::not_found(&gr, &key.name)),
                 Err(_) => Ok(None),
@@ -683,7 +726,7 @@ impl ApiServer {
         match self.commit(served, key, Expect::At(stored.revision), &at_rest) {
             Ok(now) => {
                 self.after_write(served, key);
-                Ok(Some(Written { object: self.read(&now, served).await?, created: false, warnings }))
+                self.written(served, now, at_rest, Some(stored.revision), warnings).await.map(Some)
             }
             Err(Clash::Absent) => Err(ApiError::not_found(&gr, &key.name)),
             Err(_) => Ok(None),
@@ -760,15 +803,30 @@ fn keep_system_fields(object: &mut Value, live: &Value) {
 
 /// Whether two states differ in nothing but the resourceVersion.
 fn unchanged(new: &Value, old: &Value) -> bool {
+    fn metadata(object: &Value) -> impl Iterator<Item = (&String, &Value)> {
+        let all = object.get("metadata").and_then(Value::as_object).into_iter().flatten();
+        all.filter(|(name, _)| *name != "resourceVersion")
+    }
     let members = |v: &'_ Value| v.as_object().map_or(0, Map::len);
-    let metadata = |v: &Value| -> Vec<(String, Value)> {
-        let all = v.get("metadata").and_then(Value::as_object).into_iter().flatten();
-        all.filter(|(k, _)| *k != "resourceVersion").map(|(k, v)| (k.clone(), v.clone())).collect()
-    };
     let same = |(k, v): (&String, &Value)| k == "metadata" || old.get(k) == Some(v);
     members(new) == members(old)
         && new.as_object().into_iter().flatten().all(same)
-        && metadata(new) == metadata(old)
+        && metadata(new).eq(metadata(old))
+}
+
+/// Takes out of an object the members that are as they were. A custom kind's schema may have changed since it was written, so its
+/// objects are looked at whole.
+fn set_aside(served: &Served, object: &mut Value, live: &Value) -> Vec<(String, Value)> {
+    let (Source::Builtin(_), Some(members)) = (&served.source, object.as_object_mut()) else {
+        return Vec::new();
+    };
+    let mut same = Vec::new();
+    for name in ["metadata", "spec", "status"] {
+        if members.get(name).is_some() && members.get(name) == live.get(name) {
+            same.extend(members.remove_entry(name));
+        }
+    }
+    same
 }
 
 fn apply_error(error: ApplyError) -> ApiError {

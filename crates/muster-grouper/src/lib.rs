@@ -4,7 +4,8 @@
 //! and on each pod the annotation that names it (and the label of its sub-group, where the gang has some). [`group()`] is
 //! the pure heart, for whoever wants to know the group of a pod; [`start`] is the service.
 //!
-//! *Invariant:* a PodGroup is there before a pod says that it belongs to it. *Invariant:* one create per gang and one patch
+//! *Invariant:* the service writes a PodGroup before it writes to a pod that belongs to it; a pod that is told at its creation
+//! ([`Foresight`]) waits for its group like any other. *Invariant:* one create per gang and one patch
 //! per pod; what is right already is not written. *Invariant:* a kind that owns no pod of ours costs nothing.
 //! *Absent on purpose:* decisions on placement, and any knowledge of which kinds are installed.
 
@@ -21,7 +22,7 @@ mod run;
 pub use chain::{Owner, Reference};
 pub use defaults::Defaults;
 pub use group::{Grouping, GroupingError, Leave, Want, World, group};
-pub use run::start;
+pub use run::{Foresight, Member, start, start_with_foresight};
 
 use muster_runtime::object::Strings;
 

@@ -1,7 +1,7 @@
 //! Runs the grouper: looks at each pod of ours when it comes or changes, or when an owner of it does.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use futures::future::Either;
@@ -60,6 +60,14 @@ muster_runtime::kinds! {
 
 /// Starts the grouper.
 pub fn start(cx: &Context, options: Options) -> impl Future<Output = ()> + Send + 'static {
+    start_with_foresight(cx, options).1
+}
+
+/// Starts the grouper, and also says of pods that are about to be created where they will belong.
+pub fn start_with_foresight(
+    cx: &Context,
+    options: Options,
+) -> (Foresight, impl Future<Output = ()> + Send + 'static) {
     let cx = cx.named("pod-grouper");
     let options = Arc::new(options);
     let pods = cx.stores.of::<Pod>();
@@ -91,10 +99,49 @@ pub fn start(cx: &Context, options: Options) -> impl Future<Output = ()> + Send 
         told: Mutex::default(),
         sealed: Mutex::default(),
     });
-    async move {
+    let foresight = Foresight(Arc::downgrade(&grouper));
+    let service = async move {
         let serve = grouper.serve();
         tokio::join!(serve, follow_owners, follow_defaults);
+    };
+    (foresight, service)
+}
+
+/// Knows the groups of pods before they are there, so that they need not be written to once more. It knows as much as the running
+/// service, and nothing once that has ended.
+#[derive(Clone)]
+pub struct Foresight(Weak<Grouper>);
+
+/// Where a pod belongs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Member {
+    pub group: String,
+    pub subgroup: Option<String>,
+}
+
+impl Foresight {
+    /// The group that this pod will be put into; `None` if that cannot be said yet.
+    pub fn of(&self, pod: &Value) -> Option<Member> {
+        let grouper = self.0.upgrade()?;
+        let pod = Pod::deserialize(pod).ok()?;
+        if pod.metadata.owner_references.is_empty() || !grouper.is_ours(&pod) {
+            return None;
+        }
+        let namespace = pod.metadata.namespace.as_str();
+        let find = |reference: &Reference| grouper.owners.find(reference, namespace);
+        let Ok(Walk::Chain(chain, End::Top)) = walk(&pod, find) else { return None };
+        let first = grouper.foresee(&named(&pod, "first"), &chain)?;
+        // A group that depends on what the pod will be called is not known yet.
+        let second = grouper.foresee(&named(&pod, "second"), &chain)?;
+        (first == second).then_some(first)
     }
+}
+
+/// The pod under a name and a uid, which it has not got yet.
+fn named(pod: &Pod, name: &str) -> Pod {
+    let mut pod = pod.clone();
+    (pod.metadata.name, pod.metadata.uid) = (name.to_owned(), name.to_owned());
+    pod
 }
 
 /// Puts a pod into the queue if what happened to it can matter for its group.
@@ -209,6 +256,24 @@ enum Outcome {
 }
 
 impl Grouper {
+    /// The group of a pod by what is known already.
+    fn foresee(&self, pod: &Pod, chain: &[Arc<Owner>]) -> Option<Member> {
+        let defaults = self.defaults.now();
+        let has_class = |name: &str| self.classes.get(&Key::new("", name)).is_some();
+        let has_group =
+            |name: &str| self.groups.get(&Key::new(pod.metadata.namespace.clone(), name)).is_some();
+        let world = World {
+            options: &self.options,
+            defaults: &defaults,
+            has_class: &has_class,
+            has_group: &has_group,
+            also: &[],
+            peers: None,
+        };
+        let grouping = group(pod, chain, &world).ok()?;
+        Some(Member { group: grouping.name, subgroup: grouping.subgroup })
+    }
+
     async fn serve(self: Arc<Self>) {
         let synced = self.cx.synced([self.pods.synced()]).await.is_some()
             && self.cx.synced([self.groups.synced()]).await.is_some()

@@ -395,12 +395,34 @@ struct ListMeta {
 }
 
 /// One line of a watch.
-#[derive(Deserialize)]
 pub struct WatchLine<'a> {
-    #[serde(rename = "type")]
     pub kind: &'a str,
-    #[serde(borrow)]
-    pub object: &'a RawValue,
+    /// The JSON text of the object.
+    pub object: &'a str,
+}
+
+impl<'a> WatchLine<'a> {
+    pub fn read(line: &'a str) -> Result<Self, serde_json::Error> {
+        #[derive(Deserialize)]
+        struct Line<'a> {
+            #[serde(rename = "type")]
+            kind: &'a str,
+            #[serde(borrow)]
+            object: &'a RawValue,
+        }
+        if let Some(line) = Self::written_plainly(line) {
+            return Ok(line);
+        }
+        let Line { kind, object } = serde_json::from_str(line)?;
+        Ok(WatchLine { kind, object: object.get() })
+    }
+
+    /// API servers write the type and then the object, without spaces; then the object need not be read to find its end.
+    fn written_plainly(line: &'a str) -> Option<Self> {
+        let (kind, rest) = line.trim_end().strip_prefix(r#"{"type":""#)?.split_once('"')?;
+        let object = rest.strip_prefix(r#","object":"#)?.strip_suffix('}')?;
+        (object.starts_with('{') && object.ends_with('}')).then_some(WatchLine { kind, object })
+    }
 }
 
 /// Decodes one object; what cannot be decoded is reported and left out.
@@ -430,6 +452,19 @@ fn escape(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn watch_lines() {
+        let check = |line: &str, kind: &str, object: &str| {
+            let read = WatchLine::read(line).unwrap();
+            assert_eq!((read.kind, read.object), (kind, object), "{line}");
+        };
+        check("{\"type\":\"ADDED\",\"object\":{\"a\":1}}\n", "ADDED", r#"{"a":1}"#);
+        check(r#"{ "object": {"a": 1}, "type": "DELETED" }"#, "DELETED", r#"{"a": 1}"#);
+        check(r#"{"type":"MODIFIED", "object":{}}"#, "MODIFIED", "{}");
+        assert!(WatchLine::read("{\"type\":\"ADDED\"}").is_err());
+        assert!(WatchLine::read("").is_err());
+    }
 
     #[test]
     fn escapes_query_values() {

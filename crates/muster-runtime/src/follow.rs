@@ -189,12 +189,12 @@ pub(crate) async fn watch_on(
 impl Known {
     /// Takes one watch line. Out: the version to go on from, or `None` when the list must be read again.
     fn take(&mut self, line: &str, sink: &mut impl FnMut(Seen<'_>)) -> Option<String> {
-        let line: WatchLine<'_> = serde_json::from_str(line).ok()?;
-        let head: Head = serde_json::from_str(line.object.get()).ok()?;
+        let line = WatchLine::read(line).ok()?;
+        let head: Head = serde_json::from_str(line.object).ok()?;
         let version = head.metadata.resource_version.clone();
         match line.kind {
             "ADDED" | "MODIFIED" => {
-                self.enter(head, line.object.get(), sink);
+                self.enter(head, line.object, sink);
             }
             "DELETED" => {
                 let key = Key::new(head.metadata.namespace, head.metadata.name);

@@ -42,6 +42,16 @@ type Observer<T> = Box<dyn Fn(&Change<'_, T>) + Send + Sync>;
 
 /// How many deleted objects are remembered, so that an answer that comes late does not bring one back. An answer is
 /// late by the length of one request, in which far fewer objects go.
+/// So many own writes may be waited for; beyond that their echoes are read like any other.
+const OWN: usize = 16_384;
+
+/// The version of an object whose text begins with its kind and, first in its metadata, the version: the embedded server writes so.
+fn first_version(text: &str) -> Option<&str> {
+    let (head, rest) = text.split_once(r#""metadata":{"resourceVersion":""#)?;
+    let plain = head.len() < 256 && head.strip_prefix('{').is_some_and(|inner| !inner.contains(['{', '[']));
+    plain.then(|| rest.split_once('"').map(|(version, _)| version)).flatten()
+}
+
 const TOMBSTONES: usize = 8192;
 
 pub struct Store<T> {
@@ -60,6 +70,8 @@ struct State<T> {
     orphans: BTreeSet<Key>,
     gone: HashSet<String>,
     gone_order: VecDeque<String>,
+    /// Versions of our own writes whose answers were entered, until the watch tells of them too.
+    own: HashSet<u64>,
 }
 
 impl<T: Object> Store<T> {
@@ -73,6 +85,7 @@ impl<T: Object> Store<T> {
                 orphans: BTreeSet::new(),
                 gone: HashSet::new(),
                 gone_order: VecDeque::new(),
+                own: HashSet::new(),
             }),
             observers: RwLock::default(),
             synced: watch::Sender::new(false),
@@ -136,15 +149,41 @@ impl<T: Object> Store<T> {
 
     /// Enters the answer to one of our own writes, unless the watch is already further.
     pub fn enter(&self, object: T) {
+        let version = object.meta().version();
+        if self.hear(object) {
+            let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+            if state.own.len() >= OWN {
+                state.own.clear();
+            }
+            state.own.insert(version);
+        }
+    }
+
+    /// Enters an object if it is news. Out: whether it was.
+    fn hear(&self, object: T) -> bool {
         let object = Arc::new(object);
         let old = {
             let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
             match state.enter(object.clone()) {
                 Some(old) => old,
-                None => return,
+                None => return false,
             }
         };
         self.tell(old.as_ref(), Some(&object));
+        true
+    }
+
+    /// Whether a watch tells of a write whose answer was entered already. Said only where that can be seen without reading the
+    /// object, since reading it would come to the same.
+    fn is_own_echo(&self, text: &str) -> Option<String> {
+        let version = first_version(text)?;
+        let known = {
+            let number: u64 = version.parse().ok()?;
+            let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
+            state.own.contains(&number).then_some(number)?
+        };
+        self.state.write().unwrap_or_else(PoisonError::into_inner).own.remove(&known);
+        Some(version.to_owned())
     }
 
     /// Enters that an object is gone: the watch said so, or a delete found nothing.
@@ -209,7 +248,7 @@ impl<T: Object> Store<T> {
 
     /// Takes one watch line. Out: the version to go on from, or `None` when the list must be read again.
     fn take(&self, line: &str) -> Option<String> {
-        let line: WatchLine<'_> = match serde_json::from_str(line) {
+        let line = match WatchLine::read(line) {
             Ok(line) => line,
             Err(error) => {
                 tracing::debug!(kind = T::RESOURCE.kind, %error, "a watch line that cannot be read");
@@ -217,22 +256,25 @@ impl<T: Object> Store<T> {
             }
         };
         let version = || {
-            serde_json::from_str::<OnlyMeta>(line.object.get())
+            serde_json::from_str::<OnlyMeta>(line.object)
                 .ok()
                 .map(|o| o.metadata.resource_version)
                 .filter(|v| !v.is_empty())
         };
         match line.kind {
-            "ADDED" | "MODIFIED" => match decode::<T>(line.object.get()) {
-                Some(object) => {
-                    let version = object.meta().resource_version.clone();
-                    self.enter(object);
-                    Some(version)
-                }
-                None => version(),
+            "ADDED" | "MODIFIED" => match self.is_own_echo(line.object) {
+                Some(version) => Some(version),
+                None => match decode::<T>(line.object) {
+                    Some(object) => {
+                        let version = object.meta().resource_version.clone();
+                        self.hear(object);
+                        Some(version)
+                    }
+                    None => version(),
+                },
             },
             "DELETED" => {
-                let object: OnlyMeta = serde_json::from_str(line.object.get()).ok()?;
+                let object: OnlyMeta = serde_json::from_str(line.object).ok()?;
                 let meta = object.metadata;
                 self.remove(&Key::new(meta.namespace, meta.name), &meta.uid);
                 Some(meta.resource_version)

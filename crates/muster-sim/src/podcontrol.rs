@@ -5,6 +5,7 @@
 //! Must stay true: an owner that is being deleted adopts nothing; a batch that fails is not followed by a larger one.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::join_all;
 use serde_json::{Value, json};
@@ -222,11 +223,13 @@ pub async fn send_status<T: Object>(
     }
 }
 
-/// Wakes the owner of a pod whenever the pod changes, and whoever might adopt it when it has none.
+/// Wakes the owner of a pod whenever the pod changes, and whoever might adopt it when it has none; after a wait, if the owner would
+/// rather look at many changes at once.
 pub fn wake_by_pods<O: Object>(
     cx: &Context,
     owners: &Arc<Store<O>>,
     queue: &Arc<Queue<Key>>,
+    wait: Duration,
     selects: impl Fn(&O, &Pod) -> bool + Send + Sync + 'static,
 ) {
     let (owners, queue) = (owners.clone(), queue.clone());
@@ -234,13 +237,13 @@ pub fn wake_by_pods<O: Object>(
         for pod in change.sides() {
             match pod.metadata.controller() {
                 Some(owner) if owner.kind == O::RESOURCE.kind => {
-                    queue.add(Key::new(pod.metadata.namespace.clone(), owner.name.clone()));
+                    queue.add_after(Key::new(pod.metadata.namespace.clone(), owner.name.clone()), wait);
                 }
                 Some(_) => {}
                 None => {
                     for owner in owners.in_namespace(&pod.metadata.namespace) {
                         if selects(&owner, pod) {
-                            queue.add(owner.key());
+                            queue.add_after(owner.key(), wait);
                         }
                     }
                 }

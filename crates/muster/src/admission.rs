@@ -49,7 +49,7 @@ impl InProcess {
                 name: &review.name,
                 uid: &uid,
                 object,
-                old: review.old.as_ref().unwrap_or(&Value::Null),
+                old: review.old.as_deref().unwrap_or(&Value::Null),
             };
             let verdict = reviewer.judge(*hook, &asked);
             review.warnings.extend(verdict.warnings.iter().cloned());

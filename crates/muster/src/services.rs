@@ -17,7 +17,7 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -172,11 +172,13 @@ pub async fn run(
     }
     tasks.spawn(without_end(write_events));
     let has = |component| wanted.components.contains(&component);
+    let foresight = Foreseen::default();
     if has(Component::Admission)
         && let Some(admission) = wanted.admission.clone()
     {
         match admission {
-            Admission::Webhooks(options) => {
+            Admission::Webhooks(mut options) => {
+                options.grouper = Some(grouper_at_admission(&foresight));
                 drop(tasks.spawn(without_end(muster_webhook::start(&cx, *options))))
             }
             Admission::InProcess(hook) => {
@@ -186,7 +188,8 @@ pub async fn run(
                     queue_label: wanted.queue_label.clone(),
                     ..Default::default()
                 };
-                hook.begin(muster_webhook::Reviewer { settings: Arc::new(settings), world, grouper: None });
+                let grouper = Some(grouper_at_admission(&foresight));
+                hook.begin(muster_webhook::Reviewer { settings: Arc::new(settings), world, grouper });
                 tasks.spawn(without_end(filled));
             }
         }
@@ -221,7 +224,7 @@ pub async fn run(
         let names: Vec<String> = controllers.iter().map(|c| name(*c)).collect();
         let key = Key::new(&wanted.namespace, format!("muster-{}", names.join("-")));
         let lease = Lease::new(cx.api.clone(), clock, key, wanted.identity.clone());
-        let start: Start = Box::new(move |cx| start_controllers(cx, &wanted, &controllers));
+        let start: Start = Box::new(move |cx| start_controllers(cx, &wanted, &controllers, &foresight));
         tasks.spawn(in_turn(cx.clone(), client, Turn::Group(lease), start));
     }
     loop {
@@ -242,6 +245,23 @@ pub async fn run(
 /// How long services have to let go of what they hold.
 const LETTING_GO: Duration = Duration::from_secs(5);
 
+/// What the grouper of this process knows of pods to come, while it is this process's turn.
+type Foreseen = Arc<RwLock<Option<muster_grouper::Foresight>>>;
+
+/// Puts pods into their groups as they are created, where the grouper runs in this process and knows them: one write less for each.
+fn grouper_at_admission(foresight: &Foreseen) -> muster_webhook::Grouper {
+    use muster_grouper::keys::{GROUP, SUBGROUP};
+    let foresight = foresight.clone();
+    Arc::new(move |pod| {
+        let known = foresight.read().unwrap_or_else(PoisonError::into_inner).clone()?;
+        let member = known.of(pod)?;
+        let mut membership = muster_webhook::Membership::default();
+        membership.annotations.insert(GROUP.to_owned(), member.group);
+        membership.labels.extend(member.subgroup.map(|name| (SUBGROUP.to_owned(), name)));
+        Some(membership)
+    })
+}
+
 type Service = futures::future::BoxFuture<'static, ()>;
 type Start = Box<dyn Fn(&Context) -> Vec<Service> + Send + Sync>;
 
@@ -251,7 +271,12 @@ async fn without_end(service: impl Future<Output = ()> + Send) -> anyhow::Result
 }
 
 /// The controllers of this process, on one set of stores.
-fn start_controllers(cx: &Context, wanted: &Wanted, components: &BTreeSet<Component>) -> Vec<Service> {
+fn start_controllers(
+    cx: &Context,
+    wanted: &Wanted,
+    components: &BTreeSet<Component>,
+    foresight: &Foreseen,
+) -> Vec<Service> {
     let has = |component| components.contains(&component);
     let mut services: Vec<Service> = Vec::new();
     if has(Component::Grouper) {
@@ -262,7 +287,9 @@ fn start_controllers(cx: &Context, wanted: &Wanted, components: &BTreeSet<Compon
             default_queue: wanted.default_queue.clone(),
             ..Default::default()
         };
-        services.push(Box::pin(muster_grouper::start(cx, options)));
+        let (known, service) = muster_grouper::start_with_foresight(cx, options);
+        *foresight.write().unwrap_or_else(PoisonError::into_inner) = Some(known);
+        services.push(Box::pin(service));
     }
     if has(Component::Binder) {
         services.push(Box::pin(muster_binder::start(cx, binder_options(wanted))));

@@ -51,7 +51,7 @@ pub struct Review {
     /// Subresource, if any.
     pub subresource: Option<String>,
     /// The object before, in the request's version.
-    pub old: Option<Value>,
+    pub old: Option<Arc<Value>>,
     /// Whether nothing will be stored.
     pub dry_run: bool,
     /// Who asks.
@@ -65,7 +65,7 @@ impl Review {
         operation: Operation,
         cx: &Context,
         subresource: Option<&str>,
-        old: Option<Value>,
+        old: Option<Arc<Value>>,
     ) -> Review {
         Review {
             operation,

@@ -1,6 +1,7 @@
 //! Runs Jobs.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::join_all;
 use serde_json::{Value, json};
@@ -18,6 +19,8 @@ use crate::podcontrol::{
 use crate::queue::{Next, Queue, work};
 use crate::store::Store;
 
+/// Pods of a Job start and end together, and are counted together: Kubernetes waits a second for this, we need not.
+const BATCH: Duration = Duration::from_millis(20);
 /// The name under which this controller takes Jobs; others are left to whoever they name.
 const CONTROLLER: &str = "kubernetes.io/job-controller";
 
@@ -26,7 +29,7 @@ pub fn start(cx: &Context) -> impl Future<Output = ()> + Send + use<> {
     let queue = Queue::new();
     let left_over = Queue::new();
     wake_by_self(&jobs, &queue);
-    wake_by_pods(cx, &jobs, &queue, |job, pod| {
+    wake_by_pods(cx, &jobs, &queue, BATCH, |job, pod| {
         !job.spec.selector.is_empty() && job.spec.selector.matches(&pod.metadata.labels)
     });
     {

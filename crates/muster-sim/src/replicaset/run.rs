@@ -1,5 +1,7 @@
 //! Keeps ReplicaSets at their number.
 
+use std::time::Duration;
+
 use super::plan::{plan, status};
 use crate::api::ApiError;
 use crate::context::Context;
@@ -13,7 +15,7 @@ pub fn start(cx: &Context) -> impl Future<Output = ()> + Send + use<> {
     let sets = cx.store::<ReplicaSet>();
     let queue = Queue::new();
     wake_by_self(&sets, &queue);
-    wake_by_pods(cx, &sets, &queue, |set, pod| {
+    wake_by_pods(cx, &sets, &queue, Duration::ZERO, |set, pod| {
         !set.spec.selector.is_empty() && set.spec.selector.matches(&pod.metadata.labels)
     });
     let cx = cx.named("replicaset-controller");

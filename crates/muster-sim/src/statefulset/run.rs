@@ -1,5 +1,7 @@
 //! Keeps StatefulSets: revisions, claims, pods one by one.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use super::StatefulSet;
@@ -22,7 +24,7 @@ pub fn start(cx: &Context) -> impl Future<Output = ()> + Send + use<> {
     let revisions = cx.store::<ControllerRevision>();
     let queue = Queue::new();
     wake_by_self(&sets, &queue);
-    wake_by_pods(cx, &sets, &queue, |set, pod| {
+    wake_by_pods(cx, &sets, &queue, Duration::ZERO, |set, pod| {
         !set.spec.selector.is_empty()
             && set.spec.selector.matches(&pod.metadata.labels)
             && super::plan::ordinal_of(&set.metadata.name, &pod.metadata.name).is_some()
