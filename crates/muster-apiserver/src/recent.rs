@@ -10,9 +10,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// A parsed pod takes some ten kilobytes, so this is at most a few tens of megabytes, and next to nothing while little is written.
 const KEPT: usize = 2048;
 
+type Slot = Option<(Revision, Arc<Value>)>;
+
 /// The newest objects.
 pub struct Recent {
-    slots: Mutex<Vec<Option<(Revision, Arc<Value>)>>>,
+    slots: Mutex<Vec<Slot>>,
 }
 
 impl Default for Recent {

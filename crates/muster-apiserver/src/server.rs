@@ -16,6 +16,7 @@ use crate::strategy::{self, Part};
 use k8s_builtin::KubeVersion;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
 
 /// Converts an object of a group, in place, to the version of an `apiVersion`.
@@ -34,6 +35,8 @@ pub struct Options {
     pub hooks: Vec<Arc<dyn Hook>>,
     /// The user that requests are attributed to.
     pub user: String,
+    /// Uids and generated names follow from this seed, so that a run can be repeated; without it they are random.
+    pub seed: Option<u64>,
 }
 
 impl Default for Options {
@@ -44,6 +47,7 @@ impl Default for Options {
             converters: BTreeMap::new(),
             hooks: Vec::new(),
             user: "muster-admin".into(),
+            seed: None,
         }
     }
 }
@@ -65,6 +69,8 @@ pub(crate) struct Inner {
     pub webhooks: crate::webhook::Caller,
     /// Rendered OpenAPI documents of the current registry, by group and version.
     pub openapi: RwLock<crate::openapi::Cache>,
+    /// How many uids were made from the seed.
+    pub n_uids: AtomicU64,
     /// What was written last, parsed: objects are mostly written again soon after.
     pub recent: crate::recent::Recent,
 }
@@ -86,6 +92,7 @@ impl ApiServer {
             evictions: tokio::sync::Mutex::new(()),
             webhooks: crate::webhook::Caller::new(),
             openapi: RwLock::default(),
+            n_uids: AtomicU64::new(0),
             recent: crate::recent::Recent::default(),
         };
         let server = ApiServer { inner: Arc::new(inner) };
@@ -201,10 +208,19 @@ impl ApiServer {
         Ok(())
     }
 
+    /// A uid that no object has had.
+    pub(crate) fn new_uid(&self) -> uuid::Uuid {
+        let Some(seed) = self.inner.options.seed else { return uuid::Uuid::new_v4() };
+        let n = self.inner.n_uids.fetch_add(1, Ordering::Relaxed);
+        let bits = [mix(seed ^ mix(2 * n)), mix(seed ^ mix(2 * n + 1))];
+        uuid::Builder::from_random_bytes((u128::from(bits[0]) << 64 | u128::from(bits[1])).to_be_bytes())
+            .into_uuid()
+    }
+
     /// Gives a new object its uid and time of creation.
     pub(crate) fn stamp_new(&self, object: &mut Value) {
         let metadata = meta::edit(object);
-        metadata.insert("uid".into(), uuid::Uuid::new_v4().to_string().into());
+        metadata.insert("uid".into(), self.new_uid().to_string().into());
         metadata.insert("creationTimestamp".into(), self.clock().rfc3339().into());
         for field in ["resourceVersion", "selfLink", "deletionTimestamp", "deletionGracePeriodSeconds"] {
             metadata.remove(field);
@@ -336,6 +352,14 @@ impl ApiServer {
             "minCompatibilityMajor": "1", "minCompatibilityMinor": (minor.parse::<u32>().unwrap_or(36) - 1).to_string(),
         })
     }
+}
+
+/// Spreads the bits of a number evenly (the finisher of splitmix64).
+fn mix(n: u64) -> u64 {
+    let n = n.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let n = (n ^ (n >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let n = (n ^ (n >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    n ^ (n >> 31)
 }
 
 fn arch() -> &'static str {

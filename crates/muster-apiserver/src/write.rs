@@ -204,9 +204,8 @@ fn ignored(served: &Served, part: Part) -> FieldSet {
 /// Letters that Kubernetes puts into generated names: no vowels, so that no words come out.
 const SUFFIX_LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
-pub(crate) fn generated_name(base: &str) -> String {
-    let random = uuid::Uuid::new_v4().as_u128();
-    let mut rest = random;
+pub(crate) fn generated_name(base: &str, random: uuid::Uuid) -> String {
+    let mut rest = random.as_u128();
     let suffix: String = (0..5)
         .map(|_| {
             let letter = SUFFIX_LETTERS[(rest % SUFFIX_LETTERS.len() as u128) as usize];
@@ -262,7 +261,7 @@ impl ApiServer {
         for _ in 0..TRIES {
             let mut attempt = object.clone();
             if generate {
-                let name = generated_name(meta::text(&attempt, "generateName"));
+                let name = generated_name(meta::text(&attempt, "generateName"), self.new_uid());
                 meta::edit(&mut attempt).insert("name".into(), name.into());
             }
             match self.try_create(cx, attempt, managed).await {

@@ -111,6 +111,7 @@ async fn run(mut inputs: UnboundedReceiver<Input>, publisher: Publisher, cx: &Co
             }
         };
         tokio::select! {
+            biased;
             n = inputs.recv_many(&mut batch, usize::MAX) => if n == 0 { return },
             () = woken => {}
         }

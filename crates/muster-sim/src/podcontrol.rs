@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
+use jiff::SignedDuration;
 use serde_json::{Value, json};
 
 use crate::api::{ApiError, Delete, Patch};
@@ -16,6 +17,9 @@ use crate::json::{merge_patch, same_but_zeros};
 use crate::object::{Key, Object, Pod, Selector, controller_ref};
 use crate::queue::Queue;
 use crate::store::Store;
+
+/// An owner that was created within this time is taken to be there.
+const FRESH: SignedDuration = SignedDuration::from_secs(10);
 
 /// A pod from a template, named by the server (`generateName`) and controlled by `owner`.
 pub fn pod_from_template<O: Object>(owner: &O, template: &Value) -> Value {
@@ -64,6 +68,9 @@ fn set_meta(object: &mut Value, map: &str, name: &str, value: &str) {
 
 /// Creates pods in batches of 1, 2, 4, ...: when the first is refused, nine hundred are not tried.
 pub async fn create_pods<O: Object>(cx: &Context, owner: &O, pods: Vec<Value>) -> Result<(), ApiError> {
+    if pods.is_empty() || !is_there(cx, owner).await? {
+        return Ok(());
+    }
     let mut rest = pods.into_iter();
     let mut batch_size = 1;
     loop {
@@ -77,6 +84,22 @@ pub async fn create_pods<O: Object>(cx: &Context, owner: &O, pods: Vec<Value>) -
             result?;
         }
     }
+}
+
+/// Whether an owner is still there. A watch can be silent for minutes without a word, and pods of an owner that is gone are deleted as soon
+/// as they are created, which would bring the next ones at once.
+pub async fn is_there<O: Object>(cx: &Context, owner: &O) -> Result<bool, ApiError> {
+    if cx.clock.now().duration_since(owner.meta().created()) < FRESH {
+        return Ok(true);
+    }
+    match cx.api.get::<O>(&owner.key()).await {
+        Ok(now) if now.meta().uid == owner.meta().uid => return Ok(!now.meta().deleting()),
+        Ok(_) => {}
+        Err(error) if error.not_found() => {}
+        Err(error) => return Err(error),
+    }
+    cx.store::<O>().remove(&owner.key(), &owner.meta().uid);
+    Ok(false)
 }
 
 pub async fn create_pod<O: Object>(cx: &Context, owner: &O, pod: &Value) -> Result<Arc<Pod>, ApiError> {

@@ -267,7 +267,7 @@ impl ApiServer {
             return Ok(());
         }
         const PLACE: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-        let volume = crate::write::generated_name("kube-api-access-");
+        let volume = crate::write::generated_name("kube-api-access-", self.new_uid());
         let mut used = false;
         for list in ["initContainers", "containers"] {
             let containers = pod.get_mut("spec").and_then(|s| s.get_mut(list)).and_then(Value::as_array_mut);

@@ -10,7 +10,8 @@ use crate::api::ApiError;
 use crate::context::Context;
 use crate::object::{ControllerRevision, Key, Object, controller_ref};
 use crate::podcontrol::{
-    claim, create_pod, delete_pods, pod_from_template, set_label, wake_by_pods, wake_by_self, write_status,
+    claim, create_pod, delete_pods, is_there, pod_from_template, set_label, wake_by_pods, wake_by_self,
+    write_status,
 };
 use crate::queue::{Next, Queue, work};
 use crate::revisions::{REVISION_LABEL, ensure, template_of, trim};
@@ -56,6 +57,11 @@ async fn look(
         .find(|r| r.metadata.name == set.text("currentRevision"))
         .unwrap_or_else(|| newest.clone());
     let plan = plan(&set, &pods, &current.metadata.name, &newest.metadata.name, cx.clock.now());
+    if plan.actions.iter().any(|action| matches!(action, Action::Create { .. }))
+        && !is_there(cx, &*set).await?
+    {
+        return Ok(Next::Idle);
+    }
     for action in &plan.actions {
         match action {
             Action::Create { ordinal, newest: from_newest } => {
