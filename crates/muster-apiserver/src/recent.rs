@@ -7,8 +7,8 @@ use crate::store::Revision;
 use serde_json::Value;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A parsed pod takes some ten kilobytes, so this is at most a few tens of megabytes, and next to nothing while little is written.
-const KEPT: usize = 2048;
+/// A parsed pod takes some thirty kilobytes, so these are a few megabytes: enough for what is written again at once.
+const KEPT: usize = 192;
 
 type Slot = Option<(Revision, Arc<Value>)>;
 

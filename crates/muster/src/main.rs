@@ -28,6 +28,7 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 
 /// Servers and services live on many small, short-lived values: a third of their time went into the system's allocator.
+#[cfg(feature = "mimalloc")]
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

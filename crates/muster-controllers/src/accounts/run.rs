@@ -256,9 +256,9 @@ impl Accounts {
         if !same_wish {
             self.count_later(group.key(), COUNT_AFTER);
         }
-        // Also when only the status changed: whoever overwrote what we keep true is overruled.
-        if change.old.is_some()
-            && change.new.is_some()
+        // Also when only the status changed: whoever overwrote what we keep true is overruled. And when the group is new: one that was deleted
+        // and made again has the same pods as before and no status.
+        if change.new.is_some()
             && let Some(to_groups) = &self.to_groups
         {
             to_groups.add_after(group.key(), self.settle);

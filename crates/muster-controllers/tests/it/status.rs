@@ -86,6 +86,11 @@ async fn statuses_follow_pods() {
     cluster.patch(&format!("{GROUPS}/g"), json!({"spec": {"preemptibility": "preemptible"}})).await;
     cluster.until(SOON, &format!("{held}+Running"), async |c| shown_group(c, "g").await).await;
 
+    // It is deleted and made again so fast that its pods count as before.
+    cluster.delete(&format!("{GROUPS}/g")).await;
+    cluster.post(GROUPS, group("g", "team", 2)).await;
+    cluster.until(SOON, &format!("{held}+Running"), async |c| shown_group(c, "g").await).await;
+
     // It moves to another queue.
     cluster.post(QUEUES, queue("other", "root")).await;
     cluster.patch(&format!("{GROUPS}/g"), json!({"spec": {"queue": "other"}})).await;
