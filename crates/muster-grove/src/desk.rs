@@ -12,7 +12,6 @@ use jiff::Timestamp;
 use muster_runtime::api::{Delete, Patch};
 use muster_runtime::clock::{stamp, until};
 use muster_runtime::common::{Node, Pod};
-use muster_runtime::json::{merge_patch, same_but_zeros};
 use muster_runtime::object::{Meta, Object, Resource, controller_ref};
 use muster_runtime::queue::{Next, Queue};
 use muster_runtime::{ApiError, Context, Key, Store};
@@ -389,32 +388,6 @@ impl Desk {
         }
     }
 
-    /// Writes a status if it differs, for the version that was looked at.
-    pub async fn write_status<T: Object>(
-        &self,
-        store: &Store<T>,
-        object: &T,
-        old: &Value,
-        new: &Value,
-    ) -> Result<(), ApiError> {
-        if same_but_zeros(old, new) {
-            return Ok(());
-        }
-        let Some(change) = merge_patch(old, new) else { return Ok(()) };
-        let body = json!({
-            "metadata": {"resourceVersion": object.meta().resource_version},
-            "status": change,
-        });
-        match self.cx.api.patch::<T>(&object.key(), "status", Patch::Merge, &body).await {
-            Ok(written) => {
-                store.enter(written);
-                Ok(())
-            }
-            Err(error) if error.not_found() => Ok(()),
-            Err(error) => Err(error),
-        }
-    }
-
     /// Says in the status what went wrong.
     pub async fn note_error<T: Object>(
         &self,
@@ -444,7 +417,7 @@ impl Desk {
         let noted = json!([{"code": code, "description": message, "observedAt": stamp(now)}]);
         let mut new = if old.is_object() { old.clone() } else { json!({}) };
         new["lastErrors"] = noted;
-        if let Err(error) = self.write_status(store, object, old, &new).await {
+        if let Err(error) = store.write_status(&self.cx.api, object, old, &new).await {
             tracing::debug!(%error, "an error could not be noted");
         }
     }

@@ -4,6 +4,7 @@
 //! defaults that a webhook fills in make no difference; counts, minima, order of start, scaling and topology are not part of
 //! it, since no pod has to be made anew for them.
 
+use muster_runtime::json::stable_u64_of;
 use muster_runtime::object::Meta;
 use serde_json::{Map, Value, json};
 
@@ -58,9 +59,7 @@ const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 const DIGITS: usize = 14;
 
 fn short(value: &Value) -> String {
-    let mut hash = Fnv(0xcbf2_9ce4_8422_2325);
-    feed(&mut hash, value);
-    let mut left = hash.0;
+    let mut left = stable_u64_of(value);
     let mut out = String::with_capacity(1 + DIGITS);
     out.push(MARK);
     for _ in 0..DIGITS {
@@ -68,44 +67,6 @@ fn short(value: &Value) -> String {
         left /= 27;
     }
     out
-}
-
-struct Fnv(u64);
-
-impl Fnv {
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
-        }
-    }
-}
-
-/// Pod specs come from JSON that a server has parsed, so they are not deeper than the server allows.
-fn feed(hash: &mut Fnv, value: &Value) {
-    match value {
-        Value::Object(map) => {
-            let mut keys: Vec<&String> = map.keys().collect();
-            keys.sort();
-            hash.write(b"{");
-            for key in keys {
-                hash.write(key.as_bytes());
-                hash.write(b":");
-                if let Some(value) = map.get(key) {
-                    feed(hash, value);
-                }
-            }
-            hash.write(b"}");
-        }
-        Value::Array(items) => {
-            hash.write(b"[");
-            for item in items {
-                feed(hash, item);
-                hash.write(b",");
-            }
-            hash.write(b"]");
-        }
-        scalar => hash.write(scalar.to_string().as_bytes()),
-    }
 }
 
 /// Without what is absent as good as empty.

@@ -52,56 +52,62 @@ fn without_zeros(value: &Value) -> Option<Value> {
 /// their keys.
 pub fn short_hash(value: &Value, salt: i64) -> String {
     const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
-    let mut hash = Fnv(0x811c_9dc5);
-    feed(&mut hash, value);
+    let mut hash = 0x811c_9dc5_u32;
+    let mut write = |bytes: &[u8]| {
+        hash = bytes.iter().fold(hash, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193));
+    };
+    feed(value, &mut write);
     if salt > 0 {
-        hash.write(&salt.to_le_bytes());
+        write(&salt.to_le_bytes());
     }
-    hash.0.to_string().bytes().map(|digit| char::from(LETTERS[usize::from(digit) % LETTERS.len()])).collect()
+    hash.to_string().bytes().map(|digit| char::from(LETTERS[usize::from(digit) % LETTERS.len()])).collect()
 }
 
-struct Fnv(u32);
-
-impl Fnv {
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = (self.0 ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
-        }
-    }
-}
-
-fn feed(hash: &mut Fnv, value: &Value) {
+/// Writes a value as bytes that do not depend on the order of keys. Values come from JSON that a server has parsed, so they are not deeper
+/// than the server allows.
+fn feed(value: &Value, write: &mut impl FnMut(&[u8])) {
     match value {
         Value::Object(map) => {
             let mut keys: Vec<&String> = map.keys().collect();
             keys.sort();
-            hash.write(b"{");
+            write(b"{");
             for key in keys {
-                hash.write(key.as_bytes());
-                hash.write(b":");
+                write(key.as_bytes());
+                write(b":");
                 if let Some(value) = map.get(key) {
-                    feed(hash, value);
+                    feed(value, write);
                 }
             }
-            hash.write(b"}");
+            write(b"}");
         }
         Value::Array(items) => {
-            hash.write(b"[");
+            write(b"[");
             for item in items {
-                feed(hash, item);
-                hash.write(b",");
+                feed(item, write);
+                write(b",");
             }
-            hash.write(b"]");
+            write(b"]");
         }
-        scalar => hash.write(scalar.to_string().as_bytes()),
+        scalar => write(scalar.to_string().as_bytes()),
     }
 }
 
 /// A stable 64-bit number for a text, for spreading work and for made-up identifiers.
 pub fn stable_u64(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    })
+    fnv_64(EMPTY, text.as_bytes())
+}
+
+/// The same for a value, whatever the order of its keys.
+pub fn stable_u64_of(value: &Value) -> u64 {
+    let mut hash = EMPTY;
+    feed(value, &mut |bytes| hash = fnv_64(hash, bytes));
+    hash
+}
+
+const EMPTY: u64 = 0xcbf2_9ce4_8422_2325;
+
+fn fnv_64(hash: u64, bytes: &[u8]) -> u64 {
+    bytes.iter().fold(hash, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3))
 }
 
 #[cfg(test)]

@@ -13,11 +13,13 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use serde::Deserialize;
+use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::api::{Api, ApiError, Scope, WatchLine, decode};
+use crate::api::{Api, ApiError, Patch, Scope, WatchLine, decode};
 use crate::follow::watch_on;
+use crate::json::{merge_patch, same_but_zeros};
 use crate::object::{Key, Meta, Object};
 
 /// What happened to one object.
@@ -149,41 +151,33 @@ impl<T: Object> Store<T> {
 
     /// Enters the answer to one of our own writes, unless the watch is already further.
     pub fn enter(&self, object: T) {
-        let version = object.meta().version();
-        if self.hear(object) {
-            let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
-            if state.own.len() >= OWN {
-                state.own.clear();
-            }
-            state.own.insert(version);
-        }
+        self.take_in(object, true);
     }
 
-    /// Enters an object if it is news. Out: whether it was.
-    fn hear(&self, object: T) -> bool {
+    /// Enters an object if it is news; `own`: the watch has yet to tell of it.
+    fn take_in(&self, object: T, own: bool) {
         let object = Arc::new(object);
         let old = {
             let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
-            match state.enter(object.clone()) {
-                Some(old) => old,
-                None => return false,
+            let Some(old) = state.enter(object.clone()) else { return };
+            if own {
+                if state.own.len() >= OWN {
+                    state.own.clear();
+                }
+                state.own.insert(object.meta().version());
             }
+            old
         };
         self.tell(old.as_ref(), Some(&object));
-        true
     }
 
-    /// Whether a watch tells of a write whose answer was entered already. Said only where that can be seen without reading the
-    /// object, since reading it would come to the same.
-    fn is_own_echo(&self, text: &str) -> Option<String> {
+    /// The version of a write whose answer was entered already, if that is what a watch tells of. Said only where it can be seen without
+    /// reading the object, since reading it would come to the same.
+    fn own_echo(&self, text: &str) -> Option<String> {
         let version = first_version(text)?;
-        let known = {
-            let number: u64 = version.parse().ok()?;
-            let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
-            state.own.contains(&number).then_some(number)?
-        };
-        self.state.write().unwrap_or_else(PoisonError::into_inner).own.remove(&known);
-        Some(version.to_owned())
+        let number: u64 = version.parse().ok()?;
+        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        state.own.remove(&number).then(|| version.to_owned())
     }
 
     /// Enters that an object is gone: the watch said so, or a delete found nothing.
@@ -194,6 +188,34 @@ impl<T: Object> Store<T> {
         };
         if let Some(old) = old {
             self.tell(Some(&old), None);
+        }
+    }
+
+    /// Writes a status if it differs. The version makes sure that it is about the object that was looked at.
+    pub async fn write_status(
+        &self,
+        api: &Api,
+        object: &T,
+        old: &Value,
+        new: &Value,
+    ) -> Result<(), ApiError> {
+        if same_but_zeros(old, new) {
+            return Ok(());
+        }
+        let Some(change) = merge_patch(old, new) else { return Ok(()) };
+        self.send_status(api, object, json!({"status": change})).await
+    }
+
+    /// Sends a patch of the status subresource, for the version that was looked at. An object that is gone needs none.
+    pub async fn send_status(&self, api: &Api, object: &T, mut patch: Value) -> Result<(), ApiError> {
+        patch["metadata"]["resourceVersion"] = json!(object.meta().resource_version);
+        match api.patch::<T>(&object.key(), "status", Patch::Merge, &patch).await {
+            Ok(written) => {
+                self.enter(written);
+                Ok(())
+            }
+            Err(error) if error.not_found() => Ok(()),
+            Err(error) => Err(error),
         }
     }
 
@@ -262,12 +284,12 @@ impl<T: Object> Store<T> {
                 .filter(|v| !v.is_empty())
         };
         match line.kind {
-            "ADDED" | "MODIFIED" => match self.is_own_echo(line.object) {
+            "ADDED" | "MODIFIED" => match self.own_echo(line.object) {
                 Some(version) => Some(version),
                 None => match decode::<T>(line.object) {
                     Some(object) => {
                         let version = object.meta().resource_version.clone();
-                        self.hear(object);
+                        self.take_in(object, false);
                         Some(version)
                     }
                     None => version(),
@@ -438,6 +460,16 @@ pub(crate) mod tests {
                 vec![OwnerRef { uid: owner.into(), controller: true, ..OwnerRef::default() }];
         }
         pod
+    }
+
+    #[test]
+    fn versions_that_are_seen_without_reading() {
+        let check = |text: &str, expected: Option<&str>| assert_eq!(first_version(text), expected, "{text}");
+        check(r#"{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"7","name":"a"}}"#, Some("7"));
+        check(r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","resourceVersion":"7"}}"#, None);
+        // Not the object's own metadata.
+        check(r#"{"template":{"metadata":{"resourceVersion":"7"}},"metadata":{"name":"a"}}"#, None);
+        check("{}", None);
     }
 
     /// A store whose client never answers; these tests only enter and remove.

@@ -1,5 +1,5 @@
 //! What all workload controllers do with the objects they own: make pods from templates, create in growing batches,
-//! adopt and release, write status.
+//! adopt and release.
 //!
 //! In: an owner and a template. Out: objects in the API, entered in the store at once.
 //! Must stay true: an owner that is being deleted adopts nothing; a batch that fails is not followed by a larger one.
@@ -13,7 +13,6 @@ use serde_json::{Value, json};
 
 use crate::api::{ApiError, Delete, Patch};
 use crate::context::Context;
-use crate::json::{merge_patch, same_but_zeros};
 use crate::object::{Key, Object, Pod, Selector, controller_ref};
 use crate::queue::Queue;
 use crate::store::Store;
@@ -211,39 +210,6 @@ pub async fn claim<O: Object, T: Object>(
     mine.sort_by_key(|o| o.key());
     mine.dedup_by_key(|o| o.key());
     Ok(mine)
-}
-
-/// Writes a status if it differs. The version makes sure that it is about the object that was looked at.
-pub async fn write_status<T: Object>(
-    cx: &Context,
-    store: &Store<T>,
-    object: &T,
-    old: &Value,
-    new: &Value,
-) -> Result<(), ApiError> {
-    if same_but_zeros(old, new) {
-        return Ok(());
-    }
-    let Some(change) = merge_patch(old, new) else { return Ok(()) };
-    send_status(cx, store, object, json!({"status": change})).await
-}
-
-/// Sends a patch of the status subresource, for the version that was looked at.
-pub async fn send_status<T: Object>(
-    cx: &Context,
-    store: &Store<T>,
-    object: &T,
-    mut patch: Value,
-) -> Result<(), ApiError> {
-    patch["metadata"]["resourceVersion"] = json!(object.meta().resource_version);
-    match cx.api.patch::<T>(&object.key(), "status", Patch::Merge, &patch).await {
-        Ok(written) => {
-            store.enter(written);
-            Ok(())
-        }
-        Err(error) if error.not_found() => Ok(()),
-        Err(error) => Err(error),
-    }
 }
 
 /// Wakes the owner of a pod whenever the pod changes, and whoever might adopt it when it has none; after a wait, if the owner would

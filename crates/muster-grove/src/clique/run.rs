@@ -116,7 +116,7 @@ impl Desk {
         {
             return Ok(next.or(Next::After(wait)));
         }
-        self.write_status(&self.cliques, &*clique, &clique.status, &plan.status).await?;
+        self.cliques.write_status(&self.cx.api, &*clique, &clique.status, &plan.status).await?;
         Ok(next)
     }
 

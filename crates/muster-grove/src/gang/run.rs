@@ -117,7 +117,7 @@ impl Desk {
         } else {
             return Ok(next);
         };
-        self.write_status(&self.gangs, &*gang, &gang.status, &new).await?;
+        self.gangs.write_status(&self.cx.api, &*gang, &gang.status, &new).await?;
         Ok(next)
     }
 

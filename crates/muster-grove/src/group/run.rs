@@ -52,7 +52,7 @@ impl Desk {
                 return Err(error);
             }
         };
-        self.write_status(&self.groups, &*group, &group.status, &plan.status).await?;
+        self.groups.write_status(&self.cx.api, &*group, &group.status, &plan.status).await?;
         Ok(plan.wake.map_or(next, |wake| next.or(Next::After(wake))))
     }
 }

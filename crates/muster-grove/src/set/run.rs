@@ -69,7 +69,7 @@ impl Desk {
                 return Err(error);
             }
         };
-        self.write_status(&self.sets, &*set, &set.status, &plan.status).await?;
+        self.sets.write_status(&self.cx.api, &*set, &set.status, &plan.status).await?;
         debug_assert_eq!(set.key(), key);
         Ok(plan.wake.map_or(next, |wake| next.or(Next::After(wake))))
     }

@@ -48,7 +48,7 @@ impl Desk {
                 Err(error) => return Err(error),
             }
         }
-        self.write_status(&self.bindings, &*binding, &binding.status, &plan.status).await?;
+        self.bindings.write_status(&self.cx.api, &*binding, &binding.status, &plan.status).await?;
         Ok(Next::After(LOOK_AGAIN))
     }
 }

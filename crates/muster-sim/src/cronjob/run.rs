@@ -6,7 +6,7 @@ use crate::api::{ApiError, Delete};
 use crate::context::Context;
 use crate::job::Job;
 use crate::object::{Key, Object};
-use crate::podcontrol::{wake_by_self, write_status};
+use crate::podcontrol::wake_by_self;
 use crate::queue::{Next, Queue, work};
 use crate::store::Store;
 
@@ -65,6 +65,6 @@ async fn look(cx: &Context, crons: &Store<CronJob>, jobs: &Store<Job>, key: Key)
             }
         }
     }
-    write_status(cx, crons, &*cron, &cron.status, &plan.status).await?;
+    crons.write_status(&cx.api, &*cron, &cron.status, &plan.status).await?;
     Ok(plan.wake.map_or(Next::Idle, Next::After))
 }

@@ -10,7 +10,7 @@ use crate::api::ApiError;
 use crate::context::Context;
 use crate::object::{ControllerRevision, Key, Object, Pod};
 use crate::podcontrol::{
-    claim, create_pods, delete_pods, pod_from_template, set_label, wake_by_pods, wake_by_self, write_status,
+    claim, create_pods, delete_pods, pod_from_template, set_label, wake_by_pods, wake_by_self,
 };
 use crate::queue::{Next, Queue, work};
 use crate::revisions::{REVISION_LABEL, ensure, trim};
@@ -87,7 +87,7 @@ async fn look(
         })
         .collect();
     create_pods(cx, &*set, new).await?;
-    write_status(cx, sets, &*set, &set.status, &plan.status).await?;
+    sets.write_status(&cx.api, &*set, &set.status, &plan.status).await?;
     let prefix = format!("{}-", set.metadata.name);
     let mut in_use: Vec<String> = vec![newest.key().name];
     in_use.extend(

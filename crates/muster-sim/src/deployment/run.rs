@@ -11,7 +11,7 @@ use crate::api::{ApiError, Delete, Patch};
 use crate::context::Context;
 use crate::json::merge_patch;
 use crate::object::{Key, Object, ReplicaSet};
-use crate::podcontrol::{claim, send_status, wake_by_self, write_status};
+use crate::podcontrol::{claim, wake_by_self};
 use crate::queue::{Next, Queue, work};
 use crate::store::Store;
 
@@ -112,13 +112,13 @@ async fn write(
     revision: Option<String>,
 ) -> Result<(), ApiError> {
     let Some(revision) = revision else {
-        return write_status(cx, deployments, deployment, &deployment.status, status).await;
+        return deployments.write_status(&cx.api, deployment, &deployment.status, status).await;
     };
     let mut patch = json!({"metadata": {"annotations": {REVISION: revision}}});
     if let Some(change) = merge_patch(&deployment.status, status) {
         patch["status"] = change;
     }
-    send_status(cx, deployments, deployment, patch).await
+    deployments.send_status(&cx.api, deployment, patch).await
 }
 
 async fn act(

@@ -12,7 +12,7 @@ use crate::api::{ApiError, Patch};
 use crate::clock::stamp;
 use crate::context::Context;
 use crate::object::{Condition, Key};
-use crate::podcontrol::{wake_by_self, write_status};
+use crate::podcontrol::wake_by_self;
 use crate::queue::{Next, Queue, work};
 use crate::store::Store;
 
@@ -54,7 +54,7 @@ async fn look(
             );
             cx.events.warning(&*hpa, "FailedGetScale", message.clone());
             let status = conditions_only(&hpa, "AbleToScale", "False", "FailedGetScale", &message, cx);
-            write_status(cx, hpas, &*hpa, &hpa.status, &status).await?;
+            hpas.write_status(&cx.api, &*hpa, &hpa.status, &status).await?;
             return Ok(Next::After(PERIOD));
         }
         Err(error) => return Err(error),
@@ -88,7 +88,7 @@ async fn look(
     memories.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone(), memory);
     result?;
     let status = status(&hpa, observed, &wanted, scaled, cx);
-    write_status(cx, hpas, &*hpa, &hpa.status, &status).await?;
+    hpas.write_status(&cx.api, &*hpa, &hpa.status, &status).await?;
     Ok(Next::After(PERIOD))
 }
 

@@ -13,8 +13,7 @@ use crate::context::Context;
 use crate::json::merge_patch;
 use crate::object::{Key, Object, Pod};
 use crate::podcontrol::{
-    claim, create_pods, delete_pods, pod_from_template, send_status, set_annotation, set_label, wake_by_pods,
-    wake_by_self,
+    claim, create_pods, delete_pods, pod_from_template, set_annotation, set_label, wake_by_pods, wake_by_self,
 };
 use crate::queue::{Next, Queue, work};
 use crate::store::Store;
@@ -113,7 +112,7 @@ async fn look(cx: &Context, jobs: &Store<Job>, key: Key) -> Result<Next, ApiErro
 /// Writes the status if it says anything new. Zeros that Kubernetes writes are news too.
 async fn write(cx: &Context, jobs: &Store<Job>, job: &Arc<Job>, plan: &Plan) -> Result<(), ApiError> {
     match merge_patch(&job.status.to_value(), &plan.status) {
-        Some(change) => send_status(cx, jobs, &**job, json!({"status": change})).await,
+        Some(change) => jobs.send_status(&cx.api, &**job, json!({"status": change})).await,
         None => Ok(()),
     }
 }

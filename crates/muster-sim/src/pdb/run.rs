@@ -9,7 +9,7 @@ use crate::api::ApiError;
 use crate::context::Context;
 use crate::deployment::Deployment;
 use crate::object::{Key, Object, Pod, ReplicaSet};
-use crate::podcontrol::{wake_by_self, write_status};
+use crate::podcontrol::wake_by_self;
 use crate::queue::{Next, Queue, work};
 use crate::statefulset::StatefulSet;
 use crate::store::Store;
@@ -67,7 +67,7 @@ async fn look(cx: &Context, budgets: &Store<Budget>, owners: &Owners, key: Key) 
     };
     let wanted = owners.wanted(&pods);
     let (new, wake) = status(&budget, &pods, wanted, cx.clock.now());
-    write_status(cx, budgets, &*budget, &budget.status, &new).await?;
+    budgets.write_status(&cx.api, &*budget, &budget.status, &new).await?;
     Ok(wake.map_or(Next::Idle, Next::After))
 }
 

@@ -6,9 +6,7 @@ use super::plan::{plan, status};
 use crate::api::ApiError;
 use crate::context::Context;
 use crate::object::{Key, Object, ReplicaSet};
-use crate::podcontrol::{
-    claim, create_pods, delete_pods, pod_from_template, wake_by_pods, wake_by_self, write_status,
-};
+use crate::podcontrol::{claim, create_pods, delete_pods, pod_from_template, wake_by_pods, wake_by_self};
 use crate::queue::{Next, Queue, work};
 
 pub fn start(cx: &Context) -> impl Future<Output = ()> + Send + use<> {
@@ -42,7 +40,7 @@ pub fn start(cx: &Context) -> impl Future<Output = ()> + Send + use<> {
                 let pods = cx.pods.owned_by(&set.metadata.uid);
                 let new =
                     status(&set, &pods, failure.as_ref().map(|(r, m)| (*r, m.as_str())), cx.clock.now());
-                write_status(cx, sets, &*set, &set.status, &new).await?;
+                sets.write_status(&cx.api, &*set, &set.status, &new).await?;
                 result?;
                 Ok(plan.wake.map_or(Next::Idle, Next::After))
             }

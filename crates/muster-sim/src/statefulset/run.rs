@@ -11,7 +11,6 @@ use crate::context::Context;
 use crate::object::{ControllerRevision, Key, Object, controller_ref};
 use crate::podcontrol::{
     claim, create_pod, delete_pods, is_there, pod_from_template, set_label, wake_by_pods, wake_by_self,
-    write_status,
 };
 use crate::queue::{Next, Queue, work};
 use crate::revisions::{REVISION_LABEL, ensure, template_of, trim};
@@ -81,7 +80,7 @@ async fn look(
             Action::Delete(pod) => delete_pods(cx, &*set, std::slice::from_ref(pod)).await?,
         }
     }
-    write_status(cx, sets, &*set, &set.status, &plan.status).await?;
+    sets.write_status(&cx.api, &*set, &set.status, &plan.status).await?;
     let mut in_use: Vec<&str> = vec![&current.metadata.name, &newest.metadata.name];
     in_use.extend(pods.iter().filter_map(|p| p.metadata.labels.get(REVISION_LABEL)).map(String::as_str));
     trim(cx, revisions, &*set, &in_use, set.spec.revision_history_limit.unwrap_or(10)).await?;
