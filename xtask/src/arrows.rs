@@ -25,14 +25,16 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("muster-runtime", &[]),
     ("muster-sim", &["k8s-quantity", "muster-runtime"]),
     ("muster-model", &[]),
-    ("muster-translate", &["k8s-quantity", "k8s-schema", "muster-model"]),
+    ("muster-admit", &["dense", "muster-model"]),
+    ("muster-translate", &["k8s-quantity", "k8s-schema", "muster-admit", "muster-model"]),
     ("muster-engine", &["dense", "muster-model"]),
     ("muster-generate", &["muster-model"]),
     ("muster-binder", &["k8s-quantity", "muster-runtime"]),
     ("muster-grouper", &["muster-runtime"]),
-    ("muster-grove", &["muster-runtime"]),
+    ("muster-grove", &["k8s-quantity", "muster-runtime"]),
+    ("muster-convert", &[]),
     ("muster-controllers", &["k8s-quantity", "muster-model", "muster-runtime"]),
-    ("muster-webhook", &["k8s-quantity", "muster-runtime", "muster-translate"]),
+    ("muster-webhook", &["k8s-quantity", "muster-grove", "muster-runtime", "muster-translate"]),
     ("muster-install", &["muster-runtime"]),
     (
         "muster-scheduler",
@@ -45,7 +47,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "muster-translate",
         ],
     ),
-    ("muster-scenario", &["k8s-quantity", "muster-engine", "muster-model", "muster-translate"]),
+    ("muster-scenario", &["k8s-quantity", "muster-admit", "muster-engine", "muster-model", "muster-translate"]),
     (
         "muster",
         &[
@@ -55,8 +57,10 @@ const ARROWS: &[(&str, &[&str])] = &[
             "muster-apiserver",
             "muster-binder",
             "muster-controllers",
+            "muster-convert",
             "muster-engine",
             "muster-grouper",
+            "muster-grove",
             "muster-install",
             "muster-model",
             "muster-runtime",
@@ -99,10 +103,10 @@ const BANNED: &[(&[&str], &[&str])] = &[
     ),
     // Decisions are pure: no serialisation, no client, no runtime, no clock, no randomness.
     (
-        &["muster-model", "muster-engine", "muster-generate"],
+        &["muster-model", "muster-admit", "muster-engine", "muster-generate"],
         &["tokio", "kube", "hyper", "k8s-openapi", "rand", "uuid", "serde", "serde_json", "jiff"],
     ),
-    (&["muster-translate", "muster-scenario"], &["tokio", "kube", "hyper", "k8s-openapi", "rand", "uuid"]),
+    (&["muster-translate", "muster-scenario", "muster-convert"], &["tokio", "kube", "hyper", "k8s-openapi", "rand", "uuid"]),
     // Types and conversions: never a runtime.
     (&["muster-api"], &["tokio", "hyper", "rand", "uuid"]),
     // The server is judged against the real one, so it knows nothing of clients.

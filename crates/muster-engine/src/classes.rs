@@ -35,6 +35,8 @@ pub struct Class {
     /// By dimension, for nodes with NUMA zones: the pod, and its containers one by one.
     pub by_dim: Vec<i64>,
     pub containers_by_dim: Vec<Vec<i64>>,
+    /// CPU and memory as kube-scheduler's scores count them: a container that asks for nothing counts a little.
+    pub at_least: [i64; 2],
 }
 
 /// The part of a shape that a rule is about.
@@ -114,7 +116,18 @@ impl Classes {
             }
             by_dim
         };
+        let at_least = [(CPU_DIM, 100), (MEMORY_DIM, 200 << 20)].map(|(dim, little)| {
+            let resource =
+                if dim == CPU_DIM { muster_model::Resource::Cpu } else { muster_model::Resource::Memory };
+            let whole = amount_of(&need, dim).unwrap_or(0);
+            let silent = match shape.containers.len() {
+                0 => i64::from(whole == 0),
+                _ => shape.containers.iter().filter(|c| c.get(&resource) == 0).count() as i64,
+            };
+            whole.saturating_add(silent.saturating_mul(little)).min(MOST)
+        });
         let row = Class {
+            at_least,
             by_dim: dense(&shape.requests),
             containers_by_dim: shape.containers.iter().map(&mut dense).collect(),
             need,
@@ -164,6 +177,16 @@ impl Classes {
         refuses(&self.rules[rule], node)
     }
 
+    /// The same where some reasons do not count.
+    pub fn why_not_but(
+        &self,
+        rule: RuleId,
+        node: &Node,
+        counts: impl Fn(&NodeReason) -> bool,
+    ) -> Option<NodeReason> {
+        reasons(&self.rules[rule], node).find(counts)
+    }
+
     /// What a share takes of one GPU of this size, in thousandths of a MiB.
     pub fn share_amount(share: GpuShare, size: i64) -> i64 {
         let amount = match share.size {
@@ -185,20 +208,34 @@ impl Classes {
 }
 
 fn refuses(key: &RuleKey, node: &Node) -> Option<NodeReason> {
-    if !node.conditions.usable() {
-        return Some(NodeReason::NotUsable);
-    }
-    if key.only_node.as_ref().is_some_and(|only| *only != node.name)
-        || !key.node.allows(&node.name, &node.labels)
-    {
-        return Some(NodeReason::NodeAffinity);
-    }
+    reasons(key, node).next()
+}
+
+/// Everything that a rule has against a node, worked out one by one.
+fn reasons<'a>(key: &'a RuleKey, node: &'a Node) -> impl Iterator<Item = NodeReason> + 'a {
+    let checks: [fn(&RuleKey, &Node) -> Option<NodeReason>; 5] =
+        [condition_refuses, affinity_refuses, taints_refuse, gpus_refuse, volumes_refuse];
+    checks.into_iter().filter_map(move |check| check(key, node))
+}
+
+fn condition_refuses(_: &RuleKey, node: &Node) -> Option<NodeReason> {
+    (!node.conditions.usable()).then_some(NodeReason::NotUsable)
+}
+
+fn affinity_refuses(key: &RuleKey, node: &Node) -> Option<NodeReason> {
+    let refused = key.only_node.as_ref().is_some_and(|only| *only != node.name)
+        || !key.node.allows(&node.name, &node.labels);
+    refused.then_some(NodeReason::NodeAffinity)
+}
+
+fn taints_refuse(key: &RuleKey, node: &Node) -> Option<NodeReason> {
     let bad = node.taints.iter().find(|t| {
         t.effect != TaintEffect::PreferNoSchedule && !key.tolerations.iter().any(|tol| tol.covers(t))
     });
-    if let Some(taint) = bad {
-        return Some(NodeReason::Taint { key: taint.key.clone() });
-    }
+    bad.map(|taint| NodeReason::Taint { key: taint.key.clone() })
+}
+
+fn gpus_refuse(key: &RuleKey, node: &Node) -> Option<NodeReason> {
     let gpus = &node.gpus;
     let wrong_mode = match key.gpu {
         GpuKind::None => false,
@@ -212,6 +249,10 @@ fn refuses(key: &RuleKey, node: &Node) -> Option<NodeReason> {
     if key.gpu == GpuKind::MemoryShare && gpus.memory.is_none() {
         return Some(NodeReason::GpuMemoryUnknown);
     }
+    None
+}
+
+fn volumes_refuse(key: &RuleKey, node: &Node) -> Option<NodeReason> {
     if key.missing || !key.volumes.iter().all(|v| reachable(&v.need, node)) {
         return Some(NodeReason::Volume);
     }

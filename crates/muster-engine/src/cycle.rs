@@ -116,6 +116,12 @@ impl State {
             Action::Allocate => self.allocate(ledger),
             Action::Consolidate | Action::Reclaim | Action::Preempt => self.take(action, ledger),
             Action::EvictStaleGangs => self.evict_stale_gangs(ledger),
+            // Only Volcano's dialect has these.
+            Action::Enqueue
+            | Action::Backfill
+            | Action::GangPreempt
+            | Action::GangReclaim
+            | Action::Shuffle => {}
         }
     }
 
@@ -379,7 +385,7 @@ impl State {
         favour.moved.append(&mut moved);
     }
 
-    fn placement(&self, pod: PodId) -> Placement {
+    pub fn placement(&self, pod: PodId) -> Placement {
         let row = self.pods.row(pod);
         let Some(node) = row.spot.node else { return Placement::default() };
         let mut placement = Placement { node: self.nodes.rows[node].name.clone(), ..Placement::default() };
@@ -518,7 +524,7 @@ impl State {
                     || !self.policy.quotas
                     || row.queue.is_some_and(|q| self.queues.over_quota(q, need).is_none())
             }
-            Action::Allocate | Action::EvictStaleGangs => false,
+            _ => false,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use crate::cycle::Ledger;
 use crate::state::State;
-use muster_model::{Change, Cluster, Decisions, Diagnostic, Key, Policy, Refusal, Time};
+use muster_model::{Change, Cluster, Decisions, Diagnostic, Dialect, Key, Policy, Refusal, Time};
 
 pub struct Engine {
     state: State,
@@ -55,6 +55,10 @@ impl Engine {
                 Change::DropDevice(name) => state.drop_device(&name),
                 Change::PutClaim(claim) => state.put_claim(claim),
                 Change::DropClaim(key) => state.drop_claim(&key),
+                Change::PutBudget(budget) => drop(state.budgets.insert(budget.key.clone(), budget)),
+                Change::DropBudget(key) => drop(state.budgets.remove(&key)),
+                Change::PutQuota(quota) => drop(state.allowances.insert(quota.key.clone(), quota)),
+                Change::DropQuota(key) => drop(state.allowances.remove(&key)),
             }
         }
         Vec::new()
@@ -72,8 +76,12 @@ impl Engine {
         self.state.now = now;
         self.state.begin_cycle();
         let mut ledger = Ledger::default();
-        for action in self.state.policy.actions.clone() {
-            self.state.run(action, &mut ledger);
+        if self.state.policy.dialect == Dialect::Volcano {
+            crate::volcano::run(&mut self.state, &mut ledger);
+        } else {
+            for action in self.state.policy.actions.clone() {
+                self.state.run(action, &mut ledger);
+            }
         }
         ledger.decisions.refusals = self.state.refusals(&ledger);
         self.state.settle(&ledger.changed);

@@ -28,6 +28,8 @@ mod shares;
 mod state;
 mod topology;
 
+mod volcano;
+
 pub mod audit;
 pub mod company;
 pub mod devices;

@@ -85,6 +85,11 @@ impl Default for Nodes {
 }
 
 impl Nodes {
+    /// The row of a name, if there is one.
+    pub fn get(&self, name: &str) -> Option<NodeId> {
+        self.ids.get(name).copied()
+    }
+
     /// The row of a name, made if need be.
     pub fn intern(&mut self, name: &Name) -> NodeId {
         if let Some(id) = self.ids.get(name) {

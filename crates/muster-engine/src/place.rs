@@ -545,7 +545,7 @@ impl State {
             || (!row.preemptible() && self.queues.over_quota(queue, &charge).is_some())
     }
 
-    fn exclusive_refused(&self, class: &Class, node: NodeId) -> Option<NodeReason> {
+    pub fn exclusive_refused(&self, class: &Class, node: NodeId) -> Option<NodeReason> {
         let row = &self.nodes.rows[node];
         let here = || row.exclusive.iter().map(|c| &self.classes.rows[*c].shape);
         let clash = |port: &muster_model::HostPort| here().any(|s| s.ports.iter().any(|p| p.clashes(port)));
@@ -610,7 +610,12 @@ impl State {
 
     /// Picks devices for a pod on its node: shared GPUs, whole GPUs by their links, NUMA zones, claimed devices. Says whether all of it is
     /// there now.
-    fn take_devices(&mut self, pod: PodId, node: NodeId, now: bool) -> Option<(bool, Option<Arc<Extra>>)> {
+    pub fn take_devices(
+        &mut self,
+        pod: PodId,
+        node: NodeId,
+        now: bool,
+    ) -> Option<(bool, Option<Arc<Extra>>)> {
         let row = self.pods.row(pod);
         let class = &self.classes.rows[row.class];
         let mut extra = Extra::default();

@@ -50,7 +50,7 @@ impl State {
             Action::Preempt | Action::Reclaim => {
                 self.protected_for(victim, protection) <= self.now || v.elastic_state() == 2
             }
-            Action::EvictStaleGangs => false,
+            _ => false,
         }
     }
 
@@ -73,7 +73,7 @@ impl State {
                     .find_map(|q| self.queues.rows[*q].model.as_ref()?.reclaim_min_runtime)
                     .unwrap_or(self.policy.reclaim_min_runtime)
             }
-            Action::Allocate | Action::Consolidate | Action::EvictStaleGangs => Span::ZERO,
+            _ => Span::ZERO,
         }
     }
 
@@ -85,7 +85,7 @@ impl State {
             Action::Reclaim => {
                 taker != victim && (!self.policy.quotas || self.may_lose_to(taker, victim, need))
             }
-            Action::EvictStaleGangs => false,
+            _ => false,
         }
     }
 
@@ -167,7 +167,7 @@ impl State {
                 (!self.policy.quotas || self.is_fair(taker, queue, need, pods, before))
                     && self.respects_protection(pods, until)
             }
-            Action::Allocate | Action::EvictStaleGangs => true,
+            _ => true,
         }
     }
 

@@ -11,7 +11,7 @@ use crate::classes::Classes;
 use crate::company::{Company, GuestId};
 use crate::devices::DeviceTable;
 use crate::gangs::Gangs;
-use crate::ids::{ClassId, GangId, NodeId, PodId};
+use crate::ids::{ClassId, GangId, NodeId, PodId, QueueId};
 use crate::nodes::{CPU_DIM, FreeIndex, GPU_DIM, MEMORY_DIM, Nodes};
 use crate::numa::{Take, Zones};
 use crate::order::Standing;
@@ -43,10 +43,12 @@ pub enum St {
     Releasing,
     Stuck,
     Succeeded,
+    /// Only known where it matters: Volcano counts them.
+    Failed,
 }
 
 impl St {
-    pub const COUNT: usize = 10;
+    pub const COUNT: usize = 11;
     /// Holding a place or a promise, and keeping it.
     pub const ACTIVE: [Self; 5] =
         [Self::Allocated, Self::Pipelined, Self::Binding, Self::Bound, Self::Running];
@@ -174,6 +176,9 @@ pub struct State {
     pub company: Company,
     pub devices: DeviceTable,
     pub claims: BTreeMap<Key, ClaimRow>,
+    /// How often pods may be evicted, and what namespaces may ask for; Volcano's plugins look at these.
+    pub budgets: BTreeMap<Key, Arc<muster_model::volcano::DisruptionBudget>>,
+    pub allowances: BTreeMap<Key, Arc<muster_model::volcano::NamespaceQuota>>,
     /// Volumes that only one pod may use, and how many do.
     pub volume_users: BTreeMap<Key, u32>,
     pub log: UndoLog<(PodId, Spot)>,
@@ -200,10 +205,41 @@ pub struct State {
     pub epoch: u64,
     /// What was free at an epoch.
     free: Option<(u64, Trio)>,
+    /// Sums over every resource, for dialects that look at more than CPU, memory and GPUs.
+    pub books: Option<Box<Books>>,
+}
+
+/// What gangs and queues hold of every resource, by dimension, and what is requested on nodes as kube-scheduler counts it.
+#[derive(Default)]
+pub struct Books {
+    pub gangs: IdVec<GangId, Vec<i128>>,
+    pub queues: IdVec<QueueId, Vec<i128>>,
+    pub nodes: IdVec<NodeId, Requested>,
+}
+
+/// What pods ask for on a node: those that are there or were promised a place, without those that a trial evicted.
+#[derive(Clone, Default)]
+pub struct Requested {
+    pub amounts: Vec<i128>,
+    /// CPU and memory, where pods that ask for nothing count a little.
+    pub at_least: [i128; 2],
+}
+
+impl Books {
+    fn add(sums: &mut Vec<i128>, need: &[(u32, i64)], sign: i64) {
+        for (dim, amount) in need {
+            let dim = *dim as usize;
+            if sums.len() <= dim {
+                sums.resize(dim + 1, 0);
+            }
+            sums[dim] += i128::from(*amount) * i128::from(sign);
+        }
+    }
 }
 
 impl State {
     pub fn new(policy: Policy) -> Self {
+        let books = (policy.dialect == muster_model::Dialect::Volcano).then(Box::default);
         Self {
             queues: Queues::new(policy.full_hierarchy),
             policy,
@@ -217,6 +253,8 @@ impl State {
             company: Company::with_hard_affinity_weight(0),
             devices: DeviceTable::new(),
             claims: BTreeMap::new(),
+            budgets: BTreeMap::new(),
+            allowances: BTreeMap::new(),
             volume_users: BTreeMap::new(),
             log: UndoLog::new(),
             waiting: IdSet::new(),
@@ -232,6 +270,7 @@ impl State {
             favoured: BTreeMap::new(),
             epoch: 0,
             free: None,
+            books,
         }
     }
 
@@ -392,6 +431,15 @@ impl State {
             let waits = gang_row.n_pending > 0;
             self.waiting.set(gang, waits);
         }
+        if let Some(books) = &mut self.books
+            && st.is_active()
+        {
+            let need = &self.classes.rows[class].need;
+            Books::add(books.gangs.ensure(gang), need, sign);
+            if let Some(queue) = queue {
+                Books::add(books.queues.ensure(queue), need, sign);
+            }
+        }
         let Some(queue) = queue else { return };
         if st.is_active() {
             let memory = node.and_then(|n| self.nodes.gpu_memory(n));
@@ -442,6 +490,14 @@ impl State {
         }
         if !stays {
             return;
+        }
+        if let Some(books) = &mut self.books {
+            let row = &self.classes.rows[class];
+            let seen = books.nodes.ensure(node);
+            Books::add(&mut seen.amounts, &row.need, sign);
+            for (sum, amount) in seen.at_least.iter_mut().zip(row.at_least) {
+                *sum += i128::from(amount) * i128::from(sign);
+            }
         }
         if sign > 0 {
             self.company.add(guest, node);
@@ -533,6 +589,7 @@ impl State {
             PodState::Releasing => St::Releasing,
             PodState::Stuck => St::Stuck,
             PodState::Succeeded => St::Succeeded,
+            PodState::Failed if self.books.is_some() => St::Failed,
             PodState::Failed => return,
         };
         let class = self.classes.intern(&model.shape, &mut self.nodes);

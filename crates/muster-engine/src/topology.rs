@@ -123,6 +123,11 @@ impl Topologies {
         self.stale = true;
     }
 
+    /// What a topology was said to be.
+    pub fn model(&self, name: &str) -> Option<&Arc<Topology>> {
+        self.models.get(name)
+    }
+
     pub fn nodes_changed(&mut self) {
         self.stale = true;
     }

@@ -227,12 +227,17 @@ pub fn empty(nodes: u32, gpus_per_node: i64, racks: u32) -> Cluster {
             gpus: Gpus { memory: Some(80_000), ..Gpus::default() },
             numa: None,
             attach_limits: BTreeMap::new(),
+            load: None,
         })
     };
     Cluster {
         now: Time(NOW),
         nodes: (0..nodes).map(node).collect(),
-        topologies: vec![Arc::new(Topology { name: TOPOLOGY.into(), levels: LEVELS.map(level).to_vec() })],
+        topologies: vec![Arc::new(Topology {
+            name: TOPOLOGY.into(),
+            levels: LEVELS.map(level).to_vec(),
+            domains: Vec::new(),
+        })],
         ..Cluster::default()
     }
 }
@@ -257,6 +262,7 @@ pub fn queues(cluster: &mut Cluster, leaves: &[(&str, Bound)]) {
             preempt_min_runtime: None,
             reclaim_min_runtime: None,
             usage: BTreeMap::new(),
+            volcano: None,
         })
     };
     cluster.queues.push(queue("root", None, Bound::Unlimited, 0));
@@ -300,7 +306,13 @@ fn gang(name: &str, queue: &str, size: u32, number: u32) -> Gang {
         preemption_delay: Span::ZERO,
         staleness_grace: None,
         declared_end: None,
+        volcano: None,
     }
+}
+
+/// A gang whose pods all wait.
+pub fn add_gang(cluster: &mut Cluster, name: &str, queue: &str, size: u32, number: u32, shape: &Arc<Shape>) {
+    add(cluster, gang(name, queue, size, number), size, shape, |_| None);
 }
 
 fn running(gang: Gang) -> Gang {
@@ -335,6 +347,7 @@ fn add(
             gpus: Vec::new(),
             zones: Vec::new(),
             nominated: None,
+            volcano: None,
         }));
     }
     cluster.gangs.push(Arc::new(gang));

@@ -77,7 +77,7 @@ impl<'a> Maker<'a> {
         }
         let topology = |name: &str, levels: &[Name]| {
             let levels = levels.iter().map(|label| Level { label: label.clone(), alias: None }).collect();
-            Arc::new(Topology { name: name.into(), levels })
+            Arc::new(Topology { name: name.into(), levels, domains: Vec::new() })
         };
         self.cluster.topologies.push(topology("full", &self.levels));
         if rng.percent(30) {
@@ -179,6 +179,7 @@ impl<'a> Maker<'a> {
             gpus,
             numa,
             attach_limits,
+            load: None,
         }
     }
 
@@ -254,6 +255,7 @@ impl<'a> Maker<'a> {
             preempt_min_runtime: runtime(rng),
             reclaim_min_runtime: runtime(rng),
             usage: BTreeMap::new(),
+            volcano: None,
         }
     }
 
@@ -355,6 +357,7 @@ impl<'a> Maker<'a> {
             preemption_delay: if rng.percent(odds.delay) { Span::seconds(7200) } else { Span::ZERO },
             staleness_grace: rng.percent(5).then(|| *rng.pick(&[Grace::Forever, Grace::For(Span::ZERO)])),
             declared_end: rng.percent(10).then(|| Time(NOW + 1000 * rng.below(100_000) as i64)),
+            volcano: None,
         };
         let mut pods = self.pods(rng, &gang, &pods_of);
         self.set_going(rng, &mut gang, &mut pods, room);
@@ -467,6 +470,7 @@ impl<'a> Maker<'a> {
                     gpus: Vec::new(),
                     zones: Vec::new(),
                     nominated: None,
+                    volcano: None,
                 });
             }
         }
@@ -777,6 +781,7 @@ impl<'a> Maker<'a> {
                 gpus: Vec::new(),
                 zones: Vec::new(),
                 nominated: None,
+                volcano: None,
             };
             if room.seat(node, &mut pod) {
                 self.cluster.pods.push(Arc::new(pod));

@@ -24,6 +24,10 @@ pub fn apply(cluster: &mut Cluster, changes: impl IntoIterator<Item = Change>) {
             Change::DropDevice(name) => cluster.devices.retain(|old| old.name != name),
             Change::PutClaim(new) => put(&mut cluster.claims, new, |claim| claim.key.clone()),
             Change::DropClaim(key) => cluster.claims.retain(|old| old.key != key),
+            Change::PutBudget(new) => put(&mut cluster.budgets, new, |budget| budget.key.clone()),
+            Change::DropBudget(key) => cluster.budgets.retain(|old| old.key != key),
+            Change::PutQuota(new) => put(&mut cluster.quotas, new, |quota| quota.key.clone()),
+            Change::DropQuota(key) => cluster.quotas.retain(|old| old.key != key),
         }
     }
 }

@@ -41,7 +41,7 @@ fn measure(
     n: u32,
 ) -> Result<(), Box<dyn std::error::Error>> {
     let text = object.to_string();
-    let keep = Keep { spec: kind == "JobSet", status: false };
+    let keep = Keep { spec: kind == "JobSet", completions: kind == "Job", status: false };
     let start = Instant::now();
     let mut owner = None;
     for _ in 0..n {

@@ -30,7 +30,7 @@ pub struct Owner {
     pub labels: Strings,
     pub annotations: Strings,
     pub owners: Vec<OwnerRef>,
-    /// Null unless its kind is one whose spec matters.
+    /// Null unless its kind is one whose spec matters; of Jobs, of which there may be very many, only `completions`.
     pub spec: Value,
     /// Null unless its kind is one whose status matters; then only the fields that do, as the rest changes all the time.
     pub status: Value,
@@ -40,6 +40,8 @@ pub struct Owner {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Keep {
     pub spec: bool,
+    /// Of the spec, only how many pods must succeed.
+    pub completions: bool,
     pub status: bool,
 }
 
@@ -64,7 +66,14 @@ impl Owner {
             labels: raw.metadata.labels,
             annotations,
             owners: raw.metadata.owner_references,
-            spec: part(keep.spec, raw.spec)?,
+            spec: match raw.spec.filter(|_| keep.completions) {
+                None => part(keep.spec, raw.spec)?,
+                Some(raw) => {
+                    let read = serde_json::from_str::<Completions>(raw.get()).ok();
+                    let n = read.and_then(|spec| spec.completions);
+                    n.map_or(Value::Null, |n| serde_json::json!({"completions": n}))
+                }
+            },
             status: match part(keep.status, raw.status)? {
                 Value::Null => Value::Null,
                 status => crate::kinds::ray::names_only(&status),
@@ -111,6 +120,11 @@ struct Raw<'a> {
     spec: Option<&'a RawValue>,
     #[serde(borrow, default)]
     status: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Completions {
+    completions: Option<Value>,
 }
 
 #[derive(Deserialize, Default)]
@@ -286,8 +300,13 @@ mod tests {
         });
         let read = |keep| Owner::read("g/v1", "K", &text.to_string(), keep).unwrap();
         assert_eq!(read(Keep::default()).spec, Value::Null);
-        assert_eq!(read(Keep { spec: true, status: false }).spec, json!({"x": 1}));
-        assert_eq!(read(Keep { spec: false, status: true }).status, json!({"rayClusterName": "c"}));
+        assert_eq!(read(Keep { spec: true, ..Keep::default() }).spec, json!({"x": 1}));
+        let completions = Keep { completions: true, ..Keep::default() };
+        let job = json!({"spec": {"completions": 3, "template": {}}}).to_string();
+        assert_eq!(Owner::read("g/v1", "K", &job, completions).unwrap().spec, json!({"completions": 3}));
+        assert_eq!(read(completions).spec, Value::Null);
+        assert_eq!(Owner::read("g/v1", "K", r#"{"spec": 5}"#, completions).unwrap().spec, Value::Null);
+        assert_eq!(read(Keep { status: true, ..Keep::default() }).status, json!({"rayClusterName": "c"}));
         assert_eq!(read(Keep::default()).annotations.len(), 1);
         assert_eq!(Owner::read("v1", "K", "5", Keep::default()), None);
         assert_eq!(

@@ -9,6 +9,10 @@ pub const SKIP: &str = "kai.scheduler/skip-podgrouper";
 /// On a PodGroup: who it was made for, as YAML.
 pub const TOP_OWNER: &str = "kai.scheduler/top-owner-metadata";
 
+/// On a PodGroup: how many pods it needs in all to be done, for those whose pods end. When fewer are left than the minimum, these are
+/// enough.
+pub const MEMBERS: &str = "muster.dev/members";
+
 pub const QUEUE: &str = "kai.scheduler/queue";
 pub const NODE_POOL: &str = "kai.scheduler/node-pool";
 pub const PROJECT: &str = "project";

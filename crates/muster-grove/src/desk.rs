@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use jiff::Timestamp;
-use muster_runtime::api::{Delete, Patch};
+use muster_runtime::api::{Delete, Patch, Scope};
 use muster_runtime::clock::{stamp, until};
 use muster_runtime::common::{Node, Pod};
 use muster_runtime::object::{Meta, Object, Resource, controller_ref};
@@ -22,6 +22,7 @@ use tokio::time::Instant;
 use crate::action::Action;
 use crate::backend::{Backend, GangApi};
 use crate::keys;
+use crate::ledger::Ledger;
 use crate::mirror::{Mirror, Wake};
 use crate::object::{
     ClusterTopologyBinding, PodClique, PodCliqueScalingGroup, PodCliqueSet, PodGang, list, made, text,
@@ -48,6 +49,12 @@ pub struct Desk {
     pub written: Mutex<HashMap<Key, Instant>>,
     /// When the status of a clique was last written.
     pub status_written: Mutex<HashMap<Key, Instant>>,
+    /// When the containers of a clique, by its uid, were last told that they may start.
+    pub opened: Mutex<HashMap<String, Instant>>,
+    /// What is free on nodes; followed only when a gang must be held until it has room.
+    pub ledger: Arc<Ledger>,
+    /// The gang of those that was last let go.
+    pub let_go: Mutex<Option<(Key, Instant)>>,
 }
 
 /// Group, version and kind.
@@ -91,7 +98,6 @@ impl Desk {
         let kinds = [
             made::SERVICE,
             made::SERVICE_ACCOUNT,
-            made::SECRET,
             made::ROLE,
             made::ROLE_BINDING,
             made::HPA,
@@ -99,20 +105,24 @@ impl Desk {
             made::COMPUTE_DOMAIN,
         ];
         let stores = &cx.stores;
+        let front = options.front;
         Arc::new(Desk {
             sets: stores.of(),
-            groups: stores.of(),
-            cliques: stores.of(),
+            groups: watched(&cx, front),
+            cliques: watched(&cx, front),
             gangs: stores.of(),
             bindings: stores.of(),
-            pods: stores.of(),
-            nodes: stores.of(),
+            pods: if front { stores.within(ours()) } else { watched(&cx, false) },
+            nodes: watched(&cx, front),
             made: kinds.iter().map(|kind| Mirror::new(*kind, wake.clone())).collect(),
             backends: BackendName::ALL.into_iter().map(|name| Arc::from(crate::backend::of(name))).collect(),
             backend_mirrors: Mutex::default(),
             gang_api: OnceCell::new(),
             written: Mutex::default(),
             status_written: Mutex::default(),
+            opened: Mutex::default(),
+            ledger: Arc::default(),
+            let_go: Mutex::default(),
             queues,
             options,
             cx,
@@ -439,6 +449,16 @@ impl Desk {
         }
         Ok(())
     }
+}
+
+/// The store of a kind; of one that a backend by itself has no use for, an empty one that nobody fills.
+fn watched<T: Object>(cx: &Context, wanted: bool) -> Arc<Store<T>> {
+    if wanted { cx.stores.of() } else { Store::new(cx.api.clone(), Scope::default()) }
+}
+
+/// Of pods, only those that we made are read.
+fn ours() -> Scope {
+    Scope { query: MANAGED.to_owned(), ..Scope::default() }
 }
 
 /// Wakes whoever owns an object that we made.

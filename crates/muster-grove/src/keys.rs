@@ -54,6 +54,9 @@ pub const TRIGGER: &str = "grove.io/reconcile-trigger";
 /// On a clique that another program made: the hash that this program had given its template, and ours for the same
 /// template, as `theirs=ours`.
 pub const ADOPTED_HASH: &str = "grove.io/adopted-template-hash";
+/// On a PodGang whose scheduler cannot be told of its constraints: the node labels that the pods of each group are bound to when they are
+/// freed, as JSON.
+pub const DOMAINS: &str = "grove.io/chosen-domains";
 /// On a clique: how many pods that are meant to end may fail before the clique has failed.
 pub const BACKOFF_LIMIT: &str = "grove.io/backoff-limit";
 
@@ -82,6 +85,12 @@ pub mod kai {
     pub const SKIP: &str = "kai.scheduler/skip-podgrouper";
     pub const TOP_OWNER: &str = "kai.scheduler/top-owner-metadata";
     pub const SUBGROUP: &str = "kai.scheduler/subgroup-name";
+    /// What a scheduler notes on a gang; ours writes it on the PodGang itself.
+    pub const STAMPS: [&str; 3] = [
+        "kai.scheduler/last-start-timestamp",
+        "kai.scheduler/last-eviction-timestamp",
+        "kai.scheduler/stale-podgroup-timestamp",
+    ];
     /// On a pod: its PodGroup.
     pub const GROUP: &str = "pod-group-name";
 }

@@ -10,6 +10,8 @@
 //! | `bodies`, `claims`, `clique::pods` | the objects, as JSON |
 //! | `set`, `group`, `clique`, `gang`, `topology` | a controller each: `plan` is pure, `run` is thin |
 //! | `backend` | how a gang is said to a scheduler |
+//! | `room`, `ledger` | whether a gang could be placed whole, where its scheduler cannot be told that it is one |
+//! | `config` | a configuration file of Grove's operator, as options |
 //!
 //! *Invariant:* PodGangs are made whatever the scheduler. *Invariant:* a pod is born gated, and freed when its gang is
 //! complete, its scheduler knows of it, and its turn has come. *Invariant:* what an object belongs to is said by labels and
@@ -22,6 +24,7 @@ pub mod bodies;
 pub mod claims;
 pub mod clique;
 pub mod conditions;
+pub mod config;
 pub mod defaults;
 pub mod duration;
 pub mod gang;
@@ -32,6 +35,7 @@ pub mod levels;
 pub mod mirror;
 pub mod names;
 pub mod object;
+pub mod room;
 pub mod set;
 pub mod settings;
 pub mod shape;
@@ -39,6 +43,7 @@ pub mod topology;
 pub mod validate;
 
 mod desk;
+mod ledger;
 mod run;
 
 pub use run::start;

@@ -11,6 +11,7 @@ use muster_runtime::store::Change;
 use muster_runtime::{Context, Key};
 use serde_json::Value;
 
+use crate::backend::backend_of;
 use crate::desk::Desk;
 use crate::keys::{self, condition};
 use crate::object::{
@@ -20,6 +21,9 @@ use crate::settings::Options;
 
 /// Starts Grove's controllers and backends.
 pub fn start(cx: &Context, options: Options) -> impl Future<Output = ()> + Send + 'static + use<> {
+    for backend in &options.backends {
+        cx.metrics.grove.gangs.of([backend.as_str()]).set(0.0);
+    }
     let desk = Desk::new(cx.named("grove-operator"), options);
     observe(&desk);
     async move { serve(desk).await }
@@ -27,13 +31,16 @@ pub fn start(cx: &Context, options: Options) -> impl Future<Output = ()> + Send 
 
 async fn serve(desk: Arc<Desk>) {
     let cx = desk.cx.clone();
+    // A cluster may not have the kinds yet; they are waited for.
     let synced = cx.synced([desk.sets.synced()]).await.is_some()
-        && cx.synced([desk.groups.synced()]).await.is_some()
-        && cx.synced([desk.cliques.synced()]).await.is_some()
         && cx.synced([desk.gangs.synced()]).await.is_some()
-        && cx.synced([desk.bindings.synced()]).await.is_some()
-        && cx.synced([desk.pods.synced()]).await.is_some()
-        && cx.synced([desk.nodes.synced()]).await.is_some();
+        && cx.synced([desk.bindings.synced()]).await.is_some();
+    let synced = synced
+        && (!desk.options.front
+            || (cx.synced([desk.groups.synced()]).await.is_some()
+                && cx.synced([desk.cliques.synced()]).await.is_some()
+                && cx.synced([desk.pods.synced()]).await.is_some()
+                && cx.synced([desk.nodes.synced()]).await.is_some()));
     if !synced {
         return;
     }
@@ -210,6 +217,17 @@ fn clique_changed(desk: &Desk, change: &Change<'_, PodClique>) {
 fn gang_changed(desk: &Desk, change: &Change<'_, PodGang>) {
     let Some(gang) = change.latest() else { return };
     let meta = &gang.metadata;
+    let of = |gang: &Arc<PodGang>| backend_of(gang);
+    if change.old.map(of) != change.new.map(of) {
+        let count = |gang: &Arc<PodGang>, step: f64| {
+            if let Some(name) = backend_of(gang).filter(|name| desk.options.backends.contains(name)) {
+                let gauge = desk.cx.metrics.grove.gangs.of([name.as_str()]);
+                gauge.set((gauge.get() + step).max(0.0));
+            }
+        };
+        change.old.inspect(|old| count(old, -1.0));
+        change.new.inspect(|new| count(new, 1.0));
+    }
     if matters(change, |gang| &gang.status) {
         desk.queues.gangs.add_after(gang.key(), Desk::pace(0));
     }

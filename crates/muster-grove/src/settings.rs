@@ -68,7 +68,7 @@ pub enum StartStep {
     Image(String),
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
     /// Sets, groups, cliques and gangs are kept by this process.
     pub front: bool,
@@ -78,6 +78,8 @@ pub struct Options {
     pub enabled: Vec<BackendName>,
     /// Scheduler names beside those that everybody knows.
     pub routes: BTreeMap<String, BackendName>,
+    /// The scheduler of sets that name none; empty for Kubernetes' own.
+    pub default_scheduler: String,
     /// The gate that pods are born with; that of the documents and that of today's Grove are both lifted.
     pub gate: String,
     pub kai_group_names: GroupNames,
@@ -102,6 +104,7 @@ impl Default for Options {
             backends: BackendName::ALL.to_vec(),
             enabled: BackendName::ALL.to_vec(),
             routes: BTreeMap::new(),
+            default_scheduler: String::new(),
             gate: crate::keys::GATE.to_owned(),
             kai_group_names: GroupNames::WithUid,
             kai_default_queue: "default-queue".to_owned(),
@@ -118,6 +121,7 @@ impl Default for Options {
 impl Options {
     /// The backend of a scheduler name. What nobody knows is taken for a KAI under another name, as the documents say.
     pub fn route(&self, scheduler: &str) -> BackendName {
+        let scheduler = if scheduler.is_empty() { self.default_scheduler.as_str() } else { scheduler };
         if let Some(backend) = self.routes.get(scheduler) {
             return *backend;
         }
@@ -131,9 +135,18 @@ impl Options {
         }
     }
 
+    /// Whether a scheduler name says by itself whose it is.
+    pub fn knows(&self, scheduler: &str) -> bool {
+        self.routes.contains_key(scheduler)
+            || matches!(scheduler, "kai-scheduler" | "grove-scheduler")
+            || self.route(scheduler) != BackendName::Kai
+    }
+
     /// The scheduler name that pods carry. `grove-scheduler` is a name for KAI that no scheduler answers to.
-    pub fn pod_scheduler<'a>(&self, scheduler: &'a str) -> &'a str {
+    pub fn pod_scheduler<'a>(&'a self, scheduler: &'a str) -> &'a str {
         match scheduler {
+            "" if self.default_scheduler.is_empty() => "default-scheduler",
+            "" => self.default_scheduler.as_str(),
             "grove-scheduler" if !self.routes.contains_key(scheduler) => "kai-scheduler",
             other => other,
         }

@@ -10,7 +10,7 @@ use muster_install::{access, helm};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    helm::write_chart(&root.join("charts/muster"), &muster_api::crds(Some(&[System::Kai])))?;
+    helm::write_chart(&root.join("charts/muster"), &muster_api::crds(Some(&[System::Kai, System::Grove])))?;
     let path = root.join("docs/install.md");
     let text = std::fs::read_to_string(&path)?;
     let (first, last) = ("<!-- privileges -->\n", "<!-- end of privileges -->");

@@ -110,6 +110,11 @@ pub fn access(component: Component) -> Vec<(Place, Vec<Rule>)> {
                     rule("", &["namespaces"], READ),
                     rule("scheduling.run.ai", &["queues"], READ),
                     rule("scheduling.k8s.io", &["priorityclasses"], READ),
+                    rule(
+                        "grove.io",
+                        &["podcliquesets", "podcliques", "podcliquescalinggroups", "clustertopologybindings"],
+                        READ,
+                    ),
                     rule("node.k8s.io", &["runtimeclasses"], READ),
                     // A creation cannot be limited to a name.
                     rule(
@@ -134,6 +139,21 @@ pub fn access(component: Component) -> Vec<(Place, Vec<Rule>)> {
             ),
         ],
         Component::Operator => vec![(Place::Cluster, operator())],
+        Component::Grove => vec![(Place::Cluster, grove())],
+        Component::BackendKai => vec![(Place::Cluster, backend("scheduling.run.ai", &["podgroups"]))],
+        Component::BackendDefault => {
+            let mut rules = backend("scheduling.k8s.io", &["workloads", "podgroups"]);
+            // What Kubernetes' own scheduler cannot be told is held until it has room, and where that is is written on the gang.
+            rules.push(rule("", &["nodes", "pods"], READ));
+            rules.push(rule("scheduler.grove.io", &["podgangs"], &["patch"]));
+            vec![(Place::Cluster, rules)]
+        }
+        Component::BackendKoordinator => {
+            vec![(Place::Cluster, backend("scheduling.sigs.k8s.io", &["podgroups"]))]
+        }
+        Component::BackendVolcano => vec![(Place::Cluster, backend("scheduling.volcano.sh", &["podgroups"]))],
+        Component::BackendT9k => vec![(Place::Cluster, backend("scheduler.tensorstack.dev", &["podgroups"]))],
+        Component::BackendMuster => vec![(Place::Cluster, backend("", &[]))],
     };
     // One holder at a time, and a way to say so.
     let lease = rule("coordination.k8s.io", &["leases"], &["get", "create", "patch"]);
@@ -170,6 +190,7 @@ fn scheduler() -> Vec<Rule> {
         rule("scheduling.k8s.io", &["priorityclasses"], READ),
         rule("scheduling.run.ai", &["podgroups", "queues", "bindrequests"], READ),
         rule("kai.scheduler", &["topologies"], READ),
+        rule("scheduler.grove.io", &["podgangs"], READ),
         rule("topology.node.k8s.io", &["noderesourcetopologies"], READ),
         // What it decides.
         rule("", &["pods/binding"], &["create"]),
@@ -266,6 +287,63 @@ pub const OWNERS: &[(&str, &[&str])] = &[
         ],
     ),
 ];
+
+/// The kinds that backends write, by group.
+const GANG_KINDS: &[(&str, &[&str])] = &[
+    ("scheduling.run.ai", &["podgroups"]),
+    ("scheduling.k8s.io", &["workloads", "podgroups"]),
+    ("scheduling.sigs.k8s.io", &["podgroups"]),
+    ("scheduling.volcano.sh", &["podgroups"]),
+    ("scheduler.tensorstack.dev", &["podgroups"]),
+];
+
+fn grove() -> Vec<Rule> {
+    let keep = &["get", "list", "watch", "create", "patch", "delete"];
+    let mut rules = vec![
+        rule("grove.io", &["podcliquesets", "clustertopologybindings"], &["get", "list", "watch", "patch"]),
+        rule("grove.io", &["podcliques", "podcliquescalinggroups"], keep),
+        rule(
+            "grove.io",
+            &[
+                "podcliquesets/status",
+                "podcliques/status",
+                "podcliquescalinggroups/status",
+                "clustertopologybindings/status",
+            ],
+            &["patch"],
+        ),
+        rule("scheduler.grove.io", &["podgangs"], keep),
+        rule("scheduler.grove.io", &["podgangs/status"], &["patch"]),
+        rule("", &["pods", "services", "serviceaccounts"], keep),
+        // Pods of a set may look at each other, and nobody can hand out what they do not have.
+        rule("", &["pods/status"], READ),
+        rule("", &["nodes"], READ),
+        // What lets the containers of a clique start; it is made and never read.
+        rule("", &["secrets"], &["create"]),
+        rule("rbac.authorization.k8s.io", &["roles", "rolebindings"], keep),
+        rule("autoscaling", &["horizontalpodautoscalers"], keep),
+        rule("resource.k8s.io", &["resourceclaims"], keep),
+        rule("resource.k8s.io", &["resourceclaimtemplates"], &["get"]),
+        rule("resource.nvidia.com", &["computedomains"], keep),
+        rule("kai.scheduler", &["topologies"], keep),
+        events(),
+    ];
+    rules.extend(GANG_KINDS.iter().map(|(group, kinds)| rule(group, kinds, READ)));
+    rules
+}
+
+fn backend(group: &'static str, kinds: &[&'static str]) -> Vec<Rule> {
+    let mut rules = vec![
+        rule("grove.io", &["podcliquesets", "clustertopologybindings"], READ),
+        rule("scheduler.grove.io", &["podgangs"], READ),
+        rule("scheduler.grove.io", &["podgangs/status"], &["patch"]),
+        events(),
+    ];
+    if !kinds.is_empty() {
+        rules.push(rule(group, kinds, &["get", "list", "watch", "create", "patch", "delete"]));
+    }
+    rules
+}
 
 fn operator() -> Vec<Rule> {
     let keep = &["get", "list", "watch", "create", "patch", "delete"];
@@ -443,8 +521,10 @@ mod tests {
                         !rule.verbs.contains(&"*") && !rule.resources.contains(&"*") && rule.group != "*"
                     );
                     let secrets = rule.resources.contains(&"secrets");
+                    // Grove makes secrets in the namespaces of sets, and reads none.
+                    let only_makes = component == Component::Grove && rule.verbs == ["create"];
                     assert!(
-                        !secrets || place == Place::Own || component == Component::Operator,
+                        !secrets || place == Place::Own || component == Component::Operator || only_makes,
                         "{component}"
                     );
                     let reads_secrets = secrets && rule.verbs.iter().any(|v| READ.contains(v));
@@ -492,6 +572,12 @@ mod tests {
             "muster-admission patch admissionregistration.k8s.io:mutatingwebhookconfigurations /other",
             false,
         );
+        check("muster-grove create grove.io:podcliques a/p", true);
+        check("muster-grove create :secrets a/s", true);
+        check("muster-grove get :secrets a/s", false);
+        check("muster-grove patch scheduler.grove.io:podgangs/status a/g", true);
+        check("muster-grove create scheduling.volcano.sh:podgroups a/g", true);
+        check("muster-admission list grove.io:podcliquesets /", true);
         check("nobody list :pods /", false);
     }
 

@@ -13,10 +13,17 @@ pub enum Component {
     ScaleAdjuster,
     Admission,
     Operator,
+    Grove,
+    BackendKai,
+    BackendDefault,
+    BackendKoordinator,
+    BackendVolcano,
+    BackendT9k,
+    BackendMuster,
 }
 
 impl Component {
-    pub const ALL: [Component; 8] = [
+    pub const ALL: [Component; 15] = [
         Component::Scheduler,
         Component::Binder,
         Component::Grouper,
@@ -25,6 +32,24 @@ impl Component {
         Component::ScaleAdjuster,
         Component::Admission,
         Component::Operator,
+        Component::Grove,
+        Component::BackendKai,
+        Component::BackendDefault,
+        Component::BackendKoordinator,
+        Component::BackendVolcano,
+        Component::BackendT9k,
+        Component::BackendMuster,
+    ];
+
+    /// Grove and its backends.
+    pub const GROVE: [Component; 7] = [
+        Component::Grove,
+        Component::BackendKai,
+        Component::BackendDefault,
+        Component::BackendKoordinator,
+        Component::BackendVolcano,
+        Component::BackendT9k,
+        Component::BackendMuster,
     ];
 
     pub fn name(self) -> &'static str {
@@ -37,6 +62,13 @@ impl Component {
             Component::ScaleAdjuster => "scale-adjuster",
             Component::Admission => "admission",
             Component::Operator => "operator",
+            Component::Grove => "grove",
+            Component::BackendKai => "backend-kai",
+            Component::BackendDefault => "backend-default",
+            Component::BackendKoordinator => "backend-koordinator",
+            Component::BackendVolcano => "backend-volcano",
+            Component::BackendT9k => "backend-t9k",
+            Component::BackendMuster => "backend-muster",
         }
     }
 
@@ -55,6 +87,13 @@ impl Component {
                 "checks and completes pods, queues, pod groups and topologies as they are created"
             }
             Component::Operator => "turns a Config and its SchedulingShards into all of the above",
+            Component::Grove => "keeps PodCliqueSets: cliques, gangs, pods and what stands around them",
+            Component::BackendKai => "tells KAI's scheduler of Grove's gangs",
+            Component::BackendDefault => "tells Kubernetes' own scheduler of Grove's gangs",
+            Component::BackendKoordinator => "tells Koordinator's scheduler of Grove's gangs",
+            Component::BackendVolcano => "tells Volcano's scheduler of Grove's gangs",
+            Component::BackendT9k => "tells T9k's scheduler of Grove's gangs",
+            Component::BackendMuster => "lets Muster's scheduler read Grove's gangs",
         }
     }
 }

@@ -66,6 +66,7 @@ const FILES: &[(&str, &str, &str)] = &[
     ("scheduler", "{{- range $.Values.shards }}", "{{- end }}"),
     ("muster-controllers", "", ""),
     ("muster-admission", "", ""),
+    ("muster-grove", "", ""),
     ("monitoring", "{{- if $.Values.monitoring }}", "{{- end }}"),
 ];
 
@@ -119,6 +120,7 @@ const VALUES: &[(&str, &str)] = &[
     ("__scheduler_resources__", "$.Values.scheduler.resources"),
     ("__controllers_resources__", "$.Values.controllers.resources"),
     ("__admission_resources__", "$.Values.admission.resources"),
+    ("__grove_resources__", "$.Values.grove.resources"),
 ];
 
 /// Marks that stand for numbers: no object has such numbers otherwise.
@@ -127,6 +129,7 @@ const NUMBERS: &[(u32, &str)] = &[
     (900_000_002, "$.Values.controllers.replicas"),
     (900_000_003, "$.Values.admission.replicas"),
     (900_000_004, "$.Values.defaultQuota"),
+    (900_000_005, "$.Values.grove.replicas"),
 ];
 
 /// Settings whose every value is a mark.
@@ -158,7 +161,7 @@ fn marked() -> Settings {
     };
     settings.scheduler.replicas = 900_000_001;
     settings.scheduler.resources = json!("__scheduler_resources__");
-    for (set, replicas) in settings.sets.iter_mut().zip([900_000_002, 900_000_003]) {
+    for (set, replicas) in settings.sets.iter_mut().zip([900_000_002, 900_000_003, 900_000_005]) {
         set.replicas = replicas;
         set.resources = json!(format!("__{}_resources__", set.name.trim_start_matches("muster-")));
     }
@@ -228,6 +231,7 @@ fn values() -> Vec<(&'static str, &'static str, Value)> {
         ("scheduler", "", set("")),
         ("controllers", "", set("muster-controllers")),
         ("admission", "", set("muster-admission")),
+        ("grove", "", set("muster-grove")),
         (
             "reservationNamespace",
             "Where the pods that hold shared GPUs live.",
@@ -266,7 +270,7 @@ fn values_text() -> String {
 
 const NOTES: &str = "Muster is installed in {{ $.Release.Namespace }} and places pods whose schedulerName is one of: \
 {{ join \", \" $.Values.schedulerNames }}.\n\nSee that it runs:\n  kubectl -n {{ $.Release.Namespace }} get pods\n  \
-muster doctor\n\nThe CRDs of KAI came with this chart. Those of the other systems:\n  \
+muster doctor\n\nThe CRDs of KAI and Grove came with this chart. Those of the other systems:\n  \
 muster crds | kubectl apply --server-side -f -\n";
 
 #[cfg(test)]
@@ -425,6 +429,7 @@ mod tests {
         check(|v| v["scheduler"]["replicas"] = json!(5), |s| s.scheduler.replicas = 5);
         check(|v| v["controllers"]["replicas"] = json!(6), |s| s.sets[0].replicas = 6);
         check(|v| v["admission"]["resources"] = json!({}), |s| s.sets[1].resources = json!({}));
+        check(|v| v["grove"]["replicas"] = json!(7), |s| s.sets[2].replicas = 7);
         check(
             |v| {
                 v["shards"] = json!([

@@ -140,6 +140,7 @@ impl Default for Settings {
                     resources("100m", "128Mi", "1Gi"),
                 ),
                 Set::new("muster-admission", &[Component::Admission], 2, resources("50m", "64Mi", "256Mi")),
+                Set::new("muster-grove", &Component::GROVE, 2, resources("100m", "128Mi", "1Gi")),
             ],
             scheduler: Set::new(
                 "muster-scheduler",

@@ -1,6 +1,6 @@
 //! The cluster as one value, and changes to it.
 
-use crate::{Claim, Device, DeviceName, Gang, Key, Name, Node, Pod, Queue, Time, Topology};
+use crate::{Claim, Device, DeviceName, Gang, Key, Name, Node, Pod, Queue, Time, Topology, volcano};
 use std::fmt;
 use std::sync::Arc;
 
@@ -15,6 +15,8 @@ pub struct Cluster {
     pub topologies: Vec<Arc<Topology>>,
     pub devices: Vec<Arc<Device>>,
     pub claims: Vec<Arc<Claim>>,
+    pub budgets: Vec<Arc<volcano::DisruptionBudget>>,
+    pub quotas: Vec<Arc<volcano::NamespaceQuota>>,
 }
 
 /// One change. Putting an object that exists replaces it; dropping one that does not exist is no error, for events come late and twice.
@@ -34,6 +36,10 @@ pub enum Change {
     DropDevice(DeviceName),
     PutClaim(Arc<Claim>),
     DropClaim(Key),
+    PutBudget(Arc<volcano::DisruptionBudget>),
+    DropBudget(Key),
+    PutQuota(Arc<volcano::NamespaceQuota>),
+    DropQuota(Key),
 }
 
 impl Cluster {
@@ -45,6 +51,8 @@ impl Cluster {
         changes.extend(self.nodes.into_iter().map(Change::PutNode));
         changes.extend(self.devices.into_iter().map(Change::PutDevice));
         changes.extend(self.claims.into_iter().map(Change::PutClaim));
+        changes.extend(self.budgets.into_iter().map(Change::PutBudget));
+        changes.extend(self.quotas.into_iter().map(Change::PutQuota));
         changes.extend(self.gangs.into_iter().map(Change::PutGang));
         changes.extend(self.pods.into_iter().map(Change::PutPod));
         changes

@@ -1,6 +1,6 @@
 //! What a cycle decided: binds, evictions, promises, and for everyone who waits, why.
 
-use crate::{Action, Amounts, DeviceName, Key, Name, Refusal};
+use crate::{Action, Amounts, DeviceName, Key, Name, Refusal, volcano};
 
 /// The outcome of one cycle. The order of each list is the order in which it was decided.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -14,6 +14,19 @@ pub struct Decisions {
     pub newly_stale: Vec<Key>,
     /// Gangs that have a start of staleness on record and have their minimum again.
     pub recovered: Vec<Key>,
+    /// Pods that have a place in mind and do not get it, because the rest of their gang has none yet. Nothing comes of it but an explanation.
+    pub held: Vec<Pipeline>,
+    /// How far the gangs of Volcano have come by the end of the cycle, where that is not what they say. Sorted by gang.
+    pub phases: Vec<GangPhase>,
+}
+
+/// How far a gang has come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GangPhase {
+    pub gang: Key,
+    pub phase: volcano::Phase,
+    /// The domain that its pods are in.
+    pub domain: Option<Name>,
 }
 
 /// A pod gets a node now.

@@ -1,6 +1,7 @@
 //! The gang: pods that are placed together or not at all, as a tree of groups.
 
-use crate::{Key, Name, Span, Time};
+use crate::{Key, Name, Span, Time, volcano};
+use std::sync::Arc;
 
 /// A set of pods that makes sense only together. A plain pod is a gang of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +27,8 @@ pub struct Gang {
     pub staleness_grace: Option<Grace>,
     /// When it will be over by its own declaration; only used to say when others may hope to start.
     pub declared_end: Option<Time>,
+    /// Of a Volcano PodGroup: what else it says.
+    pub volcano: Option<Arc<volcano::Group>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -27,8 +27,10 @@ mod decision;
 mod policy;
 mod reason;
 
+pub mod volcano;
+
 pub use cluster::{Change, Cluster, Diagnostic};
-pub use decision::{Bind, Decisions, Evict, Pipeline, Placement, ZoneUse};
+pub use decision::{Bind, Decisions, Evict, GangPhase, Pipeline, Placement, ZoneUse};
 pub use device::{
     Allocation, Claim, ClaimUse, Device, DeviceAlternative, DeviceCount, DeviceName, DeviceReach,
     DeviceRequest,
@@ -47,5 +49,5 @@ pub use shape::{
     AffinityTerm, Expr, GpuShare, HostPort, LabelSelector, NodeRule, NodeTerm, Op, PodRules, Shape,
     ShareSize, SpreadRule, Toleration,
 };
-pub use topology::{Level, Topology};
+pub use topology::{Domain, Level, Topology};
 pub use volume::{VolumeNeed, VolumeUse};

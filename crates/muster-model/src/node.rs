@@ -1,6 +1,6 @@
 //! Nodes: what they have, who they let in, and the devices inside.
 
-use crate::{Amounts, Labels, Name};
+use crate::{Amounts, Labels, Name, volcano};
 use std::collections::BTreeMap;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +15,8 @@ pub struct Node {
     pub numa: Option<Numa>,
     /// How many volumes of each CSI driver it can attach.
     pub attach_limits: BTreeMap<Name, u32>,
+    /// What was measured of it, where somebody measures.
+    pub load: Option<volcano::Load>,
 }
 
 /// Conditions that keep pods away. The healthy state is the default.

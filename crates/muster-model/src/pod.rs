@@ -1,6 +1,6 @@
 //! Pods: what they are a part of, where they are, and in which state.
 
-use crate::{Key, Labels, Name, Shape, Time, ZoneUse};
+use crate::{Key, Labels, Name, Shape, Time, ZoneUse, volcano};
 use std::sync::Arc;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +31,8 @@ pub struct Pod {
     pub zones: Vec<ZoneUse>,
     /// A node that was promised to it before.
     pub nominated: Option<Name>,
+    /// Of a pod of a Volcano PodGroup: what else it says.
+    pub volcano: Option<Arc<volcano::Task>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

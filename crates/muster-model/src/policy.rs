@@ -1,7 +1,8 @@
 //! Whose rules apply, and how: everything about a decision that is not the cluster itself.
 
-use crate::{Grace, Name, Span};
+use crate::{Grace, Name, Span, volcano};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
@@ -42,6 +43,8 @@ pub struct Policy {
     /// `false`: all parents are replaced by one without bounds.
     pub full_hierarchy: bool,
     pub pool: Pool,
+    /// The plugins of Volcano and what they were told; for that dialect only.
+    pub volcano: Option<Arc<volcano::Conf>>,
     /// Breaks what nothing else breaks.
     pub seed: u64,
 }
@@ -50,6 +53,7 @@ pub struct Policy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Dialect {
     Kai,
+    Volcano,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -59,10 +63,20 @@ pub enum Action {
     Reclaim,
     Preempt,
     EvictStaleGangs,
+    /// Volcano: gangs are let in, as far as their queues have room.
+    Enqueue,
+    /// Volcano: pods that ask for nothing get a place.
+    Backfill,
+    /// Volcano: gangs take from gangs of lower priority in their queue, domain by domain.
+    GangPreempt,
+    /// Volcano: gangs take from other queues, domain by domain.
+    GangReclaim,
+    /// Volcano: pods that are in the wrong place are evicted.
+    Shuffle,
 }
 
 impl Action {
-    /// KAI's name for it, which scenario files and configurations use.
+    /// KAI's or Volcano's name for it, which scenario files and configurations use.
     pub fn name(self) -> &'static str {
         match self {
             Self::Allocate => "allocate",
@@ -70,6 +84,11 @@ impl Action {
             Self::Reclaim => "reclaim",
             Self::Preempt => "preempt",
             Self::EvictStaleGangs => "stalegangeviction",
+            Self::Enqueue => "enqueue",
+            Self::Backfill => "backfill",
+            Self::GangPreempt => "gangpreempt",
+            Self::GangReclaim => "gangreclaim",
+            Self::Shuffle => "shuffle",
         }
     }
 }
@@ -134,6 +153,7 @@ impl Default for Policy {
             trust_reported_zones: false,
             full_hierarchy: true,
             pool: Pool::default(),
+            volcano: None,
             seed: 0,
         }
     }

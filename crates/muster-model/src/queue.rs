@@ -1,7 +1,8 @@
 //! The queue tree: who may use how much.
 
-use crate::{Name, Resource, Span, Time};
+use crate::{Name, Resource, Span, Time, volcano};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Queue {
@@ -20,6 +21,8 @@ pub struct Queue {
     pub reclaim_min_runtime: Option<Span>,
     /// What the queue used of the cluster in the accounting window, in millionths, by resource.
     pub usage: BTreeMap<Resource, i64>,
+    /// Of a Volcano Queue: what else it says.
+    pub volcano: Option<Arc<volcano::Queue>>,
 }
 
 /// What a queue may have of one resource, in that resource's unit.

@@ -369,12 +369,14 @@ const PAGE: usize = 1000;
 #[derive(Debug, Clone, Default)]
 pub struct Scope {
     pub namespace: String,
+    /// Added to every list and watch: `labelSelector=...`, already escaped; may be empty.
+    pub query: String,
 }
 
 impl Scope {
     /// The URL of a kind's collection, with the query begun.
     pub(crate) fn url(&self, resource: &Resource) -> String {
-        format!("{}?", resource.path(&self.namespace, "", ""))
+        format!("{}?{}", resource.path(&self.namespace, "", ""), self.query)
     }
 }
 

@@ -158,6 +158,13 @@ families! {
         allocated_cpu: By<1, Gauge>, "queue_allocated_cpu_cores", ["queue_name"], "cores that the pods of a queue hold";
         allocated_memory: By<1, Gauge>, "queue_allocated_memory_bytes", ["queue_name"], "memory that the pods of a queue hold";
     }
+    grove: Grove, "Grove" {
+        gangs: By<1, Gauge>, "muster_grove_gangs", ["backend"], "PodGangs that a backend of this process keeps";
+        hand_over: By<1, Seconds>, "muster_grove_hand_over_seconds", ["backend"], "one time that a backend told its scheduler of a gang, requests included";
+        ready_after: By<1, Seconds>, "muster_grove_accepted_after_seconds", ["backend"], "from the creation of a PodGang until its scheduler knew of it";
+        errors: By<1, Counter>, "muster_grove_errors_total", ["backend"], "times that a backend could not tell its scheduler of a gang";
+        losses: By<1, Counter>, "muster_grove_losses_total", ["backend"], "PodGangs of which a scheduler could not be told everything";
+    }
 }
 
 /// The metrics of a process; clones are the same.

@@ -23,6 +23,8 @@ mod manifest;
 mod report;
 mod suite;
 
+pub mod kueue;
+pub mod volcano;
 pub mod words;
 
 pub use actual::{actual, cycles_json};

@@ -208,6 +208,12 @@ struct Ran {
 }
 
 fn run_case(case: &Case, options: &Options) -> Ran {
+    if let Some(document) = &case.kueue {
+        return run_kueue(document, options);
+    }
+    if let Some(document) = &case.volcano {
+        return run_volcano(document, options);
+    }
     let outcome = match play(case, options.explain) {
         Ok(outcome) => outcome,
         Err(PlayError::Skipped(why)) => {
@@ -230,6 +236,37 @@ fn run_case(case: &Case, options: &Options) -> Ran {
     }
     let verdict = if differences.is_empty() { Verdict::Passed } else { Verdict::Failed(differences) };
     Ran { verdict, explanation, actual: options.actual.then(|| actual(&outcome)) }
+}
+
+fn run_kueue(document: &Value, options: &Options) -> Ran {
+    let outcome = match crate::kueue::run(document) {
+        Ok(outcome) => outcome,
+        Err(why) => {
+            return Ran { verdict: Verdict::Failed(vec![why]), explanation: Vec::new(), actual: None };
+        }
+    };
+    let mut explanation = Vec::new();
+    if options.explain || !outcome.differences.is_empty() {
+        explanation.extend(outcome.notes.iter().map(|note| format!("note: {note}")));
+        explanation.extend(outcome.words.iter().map(|word| format!("note: in words, {word}")));
+    }
+    let verdict =
+        if outcome.differences.is_empty() { Verdict::Passed } else { Verdict::Failed(outcome.differences) };
+    Ran { verdict, explanation, actual: options.actual.then_some(outcome.actual) }
+}
+
+fn run_volcano(document: &Value, options: &Options) -> Ran {
+    let outcome = match crate::volcano::run(document) {
+        Ok(outcome) => outcome,
+        Err(why) => return Ran { verdict: Verdict::Skipped(why), explanation: Vec::new(), actual: None },
+    };
+    let mut explanation = Vec::new();
+    if options.explain || !outcome.differences.is_empty() {
+        explanation.extend(outcome.notes.iter().map(|note| format!("note: {note}")));
+    }
+    let verdict =
+        if outcome.differences.is_empty() { Verdict::Passed } else { Verdict::Failed(outcome.differences) };
+    Ran { verdict, explanation, actual: options.actual.then_some(outcome.actual) }
 }
 
 /// Adds the manifests that a case names.

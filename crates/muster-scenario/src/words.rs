@@ -111,6 +111,11 @@ fn what_it_does(action: Action) -> &'static str {
         Action::Reclaim => "taking back from other queues",
         Action::Preempt => "preempting in its own queue",
         Action::EvictStaleGangs => "evicting stale gangs",
+        Action::Enqueue => "letting it in",
+        Action::Backfill => "filling gaps",
+        Action::GangPreempt => "taking from gangs of lower priority",
+        Action::GangReclaim => "taking back from gangs of other queues",
+        Action::Shuffle => "moving pods out of the wrong place",
     }
 }
 
@@ -608,6 +613,7 @@ mod tests {
             preemption_delay: Span::ZERO,
             staleness_grace: None,
             declared_end: None,
+            volcano: None,
         };
         assert_eq!(minimum(&gang(vec![group(None, Min::Pods(4))])), 4);
         let children = |n| {

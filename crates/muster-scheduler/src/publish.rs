@@ -5,7 +5,7 @@
 //! is told to the core, which gives the promise back.
 
 use crate::core::{Eviction, GangPlacement, GroupRef, Output, PodPlacement, Received, Waiting};
-use crate::ingest::{Failure, Input, Outcome};
+use crate::ingest::{self, Failure, Input, Outcome};
 use crate::words;
 use muster_binder::{Assignment, BindError, Binder};
 use muster_model::{Key, Reason};
@@ -14,6 +14,7 @@ use muster_runtime::clock::stamp;
 use muster_runtime::common::{Pod, PodGroup};
 use muster_runtime::object::{Meta, Object};
 use muster_runtime::{Api, ApiError, Clock, Context, Events};
+use muster_translate::{Kind, POD_GANG};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -393,6 +394,13 @@ impl Desk {
             uid: gang.uid.to_string(),
             ..Meta::default()
         };
+        if let Some(name) = name.strip_prefix(POD_GANG) {
+            let gang = PodGang { metadata: Meta { name: name.to_owned(), ..metadata } };
+            return match warning {
+                true => self.events.warning(&gang, reason, message),
+                false => self.events.normal(&gang, reason, message),
+            };
+        }
         match (gang.lone, warning) {
             (true, true) => self.events.warning(&Pod { metadata, ..Pod::default() }, reason, message),
             (true, false) => self.events.normal(&Pod { metadata, ..Pod::default() }, reason, message),
@@ -408,7 +416,12 @@ impl Desk {
     async fn patch_group(&self, gang: &GroupRef, patch: &Value, sub: &str) -> Result<(), ApiError> {
         let mut patch = patch.clone();
         patch["metadata"]["uid"] = json!(&*gang.uid);
-        let path = PodGroup::RESOURCE.path(&gang.key.namespace, &gang.key.name, sub);
+        let path = match gang.key.name.strip_prefix(POD_GANG) {
+            // Its status is Grove's to write, which reads there why its pods wait.
+            Some(_) if sub == "status" => return Ok(()),
+            Some(name) => ingest::resource(Kind::PodGang).path(&gang.key.namespace, name, sub),
+            None => PodGroup::RESOURCE.path(&gang.key.namespace, &gang.key.name, sub),
+        };
         match self.api.patch_path(&path, Patch::Merge, &patch).await {
             Err(error) if error.not_found() || error.conflict() => Ok(()),
             other => other.map(|_| ()),
@@ -454,6 +467,17 @@ impl Desk {
         }
         Ok(())
     }
+}
+
+muster_runtime::kinds! {
+    PodGang = "scheduler.grove.io" "v1alpha1" "PodGang" "podgangs";
+}
+
+/// A gang of Grove's, as far as events go.
+#[derive(Debug, Clone, Default, PartialEq, serde::Deserialize)]
+#[serde(default)]
+struct PodGang {
+    metadata: Meta,
 }
 
 fn assignment(pod: &PodPlacement) -> Assignment {

@@ -72,7 +72,10 @@ pub fn eviction(eviction: &Eviction) -> String {
         Action::Reclaim => "its queue has more than its fair share, and another queue asks for its own",
         Action::Preempt => "work of higher priority in its queue needs the room",
         Action::EvictStaleGangs => "its gang has run below its minimum for too long",
-        Action::Allocate => "its place is needed",
+        Action::GangPreempt => "a gang of higher priority in its queue needs the room",
+        Action::GangReclaim => "its queue has more than it deserves, and a gang of another queue asks for its own",
+        Action::Shuffle => "it runs where it should not",
+        Action::Allocate | Action::Enqueue | Action::Backfill => "its place is needed",
     };
     let moved = if eviction.moved { "; it has another place" } else { "" };
     match &eviction.by {

@@ -50,6 +50,8 @@ pub struct PodSpec {
     pub overhead: Strings,
     pub resources: Resources,
     pub host_network: bool,
+    #[serde(deserialize_with = "tight")]
+    pub volumes: Vec<crate::kubelet::mounts::Volume>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]

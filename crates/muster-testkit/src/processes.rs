@@ -5,6 +5,8 @@
 //! killed, or a static never be dropped, a small shell beside them notices that its standard input has closed, or that
 //! the time is over, and ends them.
 
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::process::CommandExt;
@@ -15,16 +17,20 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-/// The guard reads process ids, one a line. `done` means that the owner has ended them itself. The end of the input, or
-/// of the time, means that the owner is gone or stuck: end them and remove the folder.
+/// The guard reads process ids, one a line, and with a dash before it that of a process that is gone. `done` means that the owner
+/// has ended them itself. The end of the input, or of the time, means that the owner is gone or stuck: end them and remove the
+/// folder.
 const GUARD: &str = r#"
 dir=$1; ttl=$2; pids=""
 end() { for p in $pids; do kill -9 "$p" 2>/dev/null; done; rm -rf "$dir"; }
 ( trap 'kill $s; exit' TERM; sleep "$ttl" & s=$!; wait $s; kill -ALRM $$ ) >/dev/null 2>&1 & sleeper=$!
 trap 'end; exit 0' ALRM
 while read -r line; do
-  [ "$line" = done ] && { kill "$sleeper" 2>/dev/null; exit 0; }
-  pids="$pids $line"
+  case "$line" in
+    done) kill "$sleeper" 2>/dev/null; exit 0;;
+    -*) left=""; for p in $pids; do [ "-$p" = "$line" ] || left="$left $p"; done; pids=$left;;
+    *) pids="$pids $line";;
+  esac
 done
 kill "$sleeper" 2>/dev/null
 end
@@ -35,8 +41,41 @@ end
 pub(crate) struct Processes {
     dir: PathBuf,
     running: Vec<(String, Child)>,
+    /// How each was started.
+    recipes: BTreeMap<String, Recipe>,
     guard: Child,
     to_guard: ChildStdin,
+}
+
+/// All that is needed to start a program once more.
+#[derive(Clone, Debug)]
+struct Recipe {
+    program: OsString,
+    args: Vec<OsString>,
+    envs: Vec<(OsString, Option<OsString>)>,
+}
+
+impl Recipe {
+    fn of(command: &Command) -> Self {
+        let envs = command.get_envs();
+        Recipe {
+            program: command.get_program().to_owned(),
+            args: command.get_args().map(OsStr::to_owned).collect(),
+            envs: envs.map(|(name, value)| (name.to_owned(), value.map(OsStr::to_owned))).collect(),
+        }
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(&self.args);
+        for (name, value) in &self.envs {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        command
+    }
 }
 
 impl Processes {
@@ -54,7 +93,7 @@ impl Processes {
             .spawn()
             .context("start sh, which guards the test processes")?;
         let to_guard = guard.stdin.take().context("the guard has a piped standard input")?;
-        Ok(Processes { dir, running: Vec::new(), guard, to_guard })
+        Ok(Processes { dir, running: Vec::new(), recipes: BTreeMap::new(), guard, to_guard })
     }
 
     /// The folder of their data and logs.
@@ -64,7 +103,9 @@ impl Processes {
 
     /// Starts one more, its output in `<name>.log`.
     pub(crate) fn start(&mut self, name: &str, command: &mut Command) -> Result<()> {
-        let log = File::create(self.log_of(name)).context("create a log file")?;
+        self.recipes.insert(name.to_owned(), Recipe::of(command));
+        let log = File::options().create(true).append(true).open(self.log_of(name));
+        let log = log.context("open a log file")?;
         let child = command
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
@@ -76,6 +117,25 @@ impl Processes {
         let told = writeln!(self.to_guard, "{}", child.id());
         self.running.push((name.to_owned(), child));
         told.context("tell the guard")
+    }
+
+    /// Ends one of them, as `kill -9` does.
+    pub(crate) fn kill(&mut self, name: &str) -> Result<()> {
+        let at = self.running.iter().position(|(of, _)| of == name);
+        let (_, mut child) = self.running.remove(at.with_context(|| format!("{name} does not run"))?);
+        child.kill().with_context(|| format!("kill {name}"))?;
+        child.wait().with_context(|| format!("wait for the end of {name}"))?;
+        // Its number may soon be another's, which the guard must not end.
+        writeln!(self.to_guard, "-{}", child.id()).context("tell the guard")
+    }
+
+    /// Starts one that was killed, just as it was started before.
+    pub(crate) fn restart(&mut self, name: &str) -> Result<()> {
+        let runs = self.running.iter().any(|(of, _)| of == name);
+        anyhow::ensure!(!runs, "{name} runs already");
+        let recipe = self.recipes.get(name).with_context(|| format!("{name} has never run"))?;
+        let mut command = recipe.command();
+        self.start(name, &mut command)
     }
 
     /// Fails if one of them has ended, with the end of its log.
@@ -219,6 +279,33 @@ mod tests {
         let (mut processes, _) = one_sleeper(Duration::from_secs(1));
         processes.running[0].1.wait().unwrap();
         assert!(processes.check().unwrap_err().to_string().starts_with("sleeper ended with"));
+    }
+
+    #[test]
+    fn one_is_killed_and_started_again_as_it_was() {
+        let mut processes = Processes::new("guard-test", Duration::from_secs(60)).unwrap();
+        let says = "echo $WORD; exec sleep 600";
+        processes.start("talker", Command::new("sh").args(["-c", says]).env("WORD", "here")).unwrap();
+        let said = |times: usize, processes: &Processes| {
+            let deadline = Instant::now() + Duration::from_secs(5);
+            while std::fs::read_to_string(processes.log_of("talker")).unwrap() != "here\n".repeat(times) {
+                assert!(Instant::now() < deadline, "it has not spoken");
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        };
+        said(1, &processes);
+        let first = processes.running[0].1.id();
+        assert!(processes.restart("talker").is_err(), "it runs");
+        processes.kill("talker").unwrap();
+        assert!(!alive(first));
+        assert!(processes.kill("talker").is_err(), "it is gone");
+        processes.check().unwrap();
+        processes.restart("talker").unwrap();
+        said(2, &processes);
+        let (guard, second) = (processes.guard.id(), processes.running[0].1.id());
+        drop(processes);
+        wait_gone(second);
+        wait_gone(guard);
     }
 
     #[test]

@@ -101,6 +101,22 @@ impl RealCluster {
         self.processes.check()
     }
 
+    /// Ends one of the processes (`etcd`, `kube-apiserver`, `kube-controller-manager`, ...) as `kill -9` does. Its data stays.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn kill(&mut self, process: &str) -> Result<()> {
+        self.processes.kill(process)
+    }
+
+    /// Starts a process that was killed, on the data that it left. Whether it is ready yet is for the caller to see.
+    ///
+    /// # Errors
+    /// When it runs, or cannot be started.
+    pub fn restart(&mut self, process: &str) -> Result<()> {
+        self.processes.restart(process)
+    }
+
     async fn start_once(programs: &Programs, options: &RealOptions) -> Result<RealCluster> {
         let mut processes = Processes::new("kube", options.ttl)?;
         let dir = processes.dir().to_owned();

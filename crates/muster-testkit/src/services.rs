@@ -51,6 +51,22 @@ impl Services {
     /// Ends it at once, as `kill -9` does: it lets go of nothing.
     pub fn kill(self) {}
 
+    /// The same, to be followed by [`Services::again`].
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn kill_for_now(&mut self) -> Result<()> {
+        self.processes.kill(NAME)
+    }
+
+    /// Starts it once more, as it was started before.
+    ///
+    /// # Errors
+    /// When it runs, or cannot be started.
+    pub fn again(&mut self) -> Result<()> {
+        self.processes.restart(NAME)
+    }
+
     /// Asks it to end, as an orchestrator does, and waits until it has.
     ///
     /// # Errors

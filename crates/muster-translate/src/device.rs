@@ -306,6 +306,23 @@ impl ClaimFacts {
         i64::try_from(n).unwrap_or(i64::MAX).saturating_mul(GPU)
     }
 
+    /// How many devices of each class it asks for, as far as that is said.
+    pub(crate) fn by_class(&self) -> Vec<(Name, i64)> {
+        let firsts = self.claim.requests.iter().zip(&self.wants);
+        let counts = firsts.filter_map(|(request, wants)| {
+            let count = match request.alternatives.first()?.count {
+                DeviceCount::Exactly(n) => i64::from(n),
+                DeviceCount::All => return None,
+            };
+            Some((wants.first()?.class.clone(), count))
+        });
+        let mut sums: BTreeMap<Name, i64> = BTreeMap::new();
+        for (class, count) in counts {
+            *sums.entry(class).or_default() += count;
+        }
+        sums.into_iter().collect()
+    }
+
     pub(crate) fn is_of_pod(&self, uid: &Name) -> bool {
         self.claim.of_pod.as_ref() == Some(uid)
     }

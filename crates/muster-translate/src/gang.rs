@@ -19,6 +19,8 @@ const LAST_START: &str = "kai.scheduler/last-start-timestamp";
 const LAST_EVICTION: &str = "kai.scheduler/last-eviction-timestamp";
 const STALE_SINCE: &str = "kai.scheduler/stale-podgroup-timestamp";
 const PREEMPTION_DELAY: &str = "kai.scheduler/preemption-delay";
+/// How many pods a group needs in all to be done.
+const MEMBERS: &str = "muster.dev/members";
 const STALENESS_GRACE: &str = "kai.scheduler/staleness-grace-period";
 const PREEMPTIBILITY: &str = "kai.scheduler/preemptibility";
 const TOPOLOGY: &str = "kai.scheduler/topology";
@@ -33,6 +35,8 @@ pub(crate) struct GangFacts {
     preemptibility: Option<Preemptibility>,
     /// The groups that pods can be in.
     leaves: BTreeSet<Name>,
+    /// How many pods it needs in all to be done, where its owner says so.
+    members: Option<u32>,
 }
 
 impl GangFacts {
@@ -48,6 +52,20 @@ impl GangFacts {
     /// A gang without inner groups; what pods say about groups does not matter then.
     pub(crate) fn is_flat(&self) -> bool {
         self.gang.groups.len() == 1
+    }
+
+    /// The gang needs fewer pods when some of them are done.
+    pub(crate) fn ends(&self) -> bool {
+        self.members.is_some() && self.is_flat()
+    }
+
+    /// Lowers the minimum of the gang to what is left when so many of its pods have succeeded.
+    pub(crate) fn lower(&self, gang: &mut Gang, n_succeeded: u32) {
+        if let (Some(members), [Group { min: Min::Pods(min), .. }]) =
+            (self.members, gang.groups.as_mut_slice())
+        {
+            *min = (*min).min(members.saturating_sub(n_succeeded).max(1));
+        }
     }
 
     pub(crate) fn has_topology(&self) -> bool {
@@ -107,6 +125,7 @@ pub(crate) fn pod_group(object: &Object<'_>, settings: &Settings) -> PodGroup {
             .filter(|group| matches!(group.min, Min::Pods(_)))
             .map(|leaf| leaf.name.clone())
             .collect(),
+        members: object.annotation(MEMBERS).and_then(|text| text.parse().ok()),
         class: spec.get("priorityClassName").name(),
         preemptibility: preemptibility.word().and_then(|word| {
             preemptibility_of(word).or_else(|| {
@@ -128,6 +147,7 @@ pub(crate) fn pod_group(object: &Object<'_>, settings: &Settings) -> PodGroup {
             preemption_delay: delay(spec.get("preemptionDelay").duration()),
             staleness_grace: spec.get("stalenessGracePeriod").duration().map(grace),
             declared_end: None,
+            volcano: None,
         },
     }))
 }
@@ -156,6 +176,7 @@ pub(crate) fn gang_of_one(
     });
     GangFacts {
         leaves: [DEFAULT_GROUP.into()].into(),
+        members: None,
         class,
         preemptibility: label(PREEMPTIBILITY).and_then(preemptibility_of),
         gang: Gang {
@@ -177,6 +198,7 @@ pub(crate) fn gang_of_one(
             preemption_delay: delay(annotation(PREEMPTION_DELAY).duration()),
             staleness_grace: annotation(STALENESS_GRACE).duration().map(grace),
             declared_end: None,
+            volcano: None,
         },
     }
 }
@@ -352,7 +374,7 @@ pub(crate) fn priority_class(object: &Object<'_>) -> PriorityClass {
     }
 }
 
-fn priority(class: Option<&Name>, classes: &BTreeMap<Name, PriorityClass>) -> Option<i32> {
+pub(crate) fn priority(class: Option<&Name>, classes: &BTreeMap<Name, PriorityClass>) -> Option<i32> {
     if let Some(class) = class.and_then(|name| classes.get(name)) {
         return Some(class.value);
     }
@@ -373,7 +395,7 @@ pub(crate) fn topology(object: &Object<'_>) -> Topology {
             Some(Level { label: label?, alias: level.get("alias").name() })
         })
         .collect();
-    Topology { name: object.name().into(), levels }
+    Topology { name: object.name().into(), levels, domains: Vec::new() }
 }
 
 #[cfg(test)]
@@ -509,7 +531,7 @@ mod tests {
             panic!("left out")
         };
         let levels = vec![Level { label: "x.y/rack".into(), alias: Some("rack".into()) }];
-        let topologies = [("t".into(), Topology { name: "t".into(), levels })].into();
+        let topologies = [("t".into(), Topology { name: "t".into(), levels, domains: Vec::new() })].into();
         let rule = facts.resolve(&BTreeMap::new(), &topologies, &Settings::default()).groups[0]
             .topology
             .clone()

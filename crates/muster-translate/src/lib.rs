@@ -27,6 +27,8 @@
 //! *Invariant:* no I/O, no clock, no client types.
 
 pub mod kai;
+pub mod kueue;
+pub mod volcano;
 
 mod settings;
 mod translator;
@@ -34,6 +36,7 @@ mod translator;
 mod gang;
 mod node;
 mod pod;
+mod podgang;
 mod queue;
 mod request;
 
@@ -49,6 +52,7 @@ mod read;
 mod select;
 mod text;
 
+pub use podgang::POD_GANG;
 pub use settings::Settings;
 pub use translator::{Kind, Translator};
 
@@ -80,6 +84,8 @@ pub fn apply(cluster: &mut Cluster, changes: Vec<Change>) {
     let mut topologies: BTreeMap<_, _> = taken.topologies.into_iter().map(|t| (t.name.clone(), t)).collect();
     let mut devices: BTreeMap<_, _> = taken.devices.into_iter().map(|d| (d.name.clone(), d)).collect();
     let mut claims: BTreeMap<_, _> = taken.claims.into_iter().map(|c| (c.key.clone(), c)).collect();
+    let mut budgets: BTreeMap<_, _> = taken.budgets.into_iter().map(|b| (b.key.clone(), b)).collect();
+    let mut quotas: BTreeMap<_, _> = taken.quotas.into_iter().map(|q| (q.key.clone(), q)).collect();
     for change in changes {
         match change {
             Change::PutNode(node) => drop(nodes.insert(node.name.clone(), node)),
@@ -96,6 +102,10 @@ pub fn apply(cluster: &mut Cluster, changes: Vec<Change>) {
             Change::DropDevice(name) => drop(devices.remove(&name)),
             Change::PutClaim(claim) => drop(claims.insert(claim.key.clone(), claim)),
             Change::DropClaim(key) => drop(claims.remove(&key)),
+            Change::PutBudget(budget) => drop(budgets.insert(budget.key.clone(), budget)),
+            Change::DropBudget(key) => drop(budgets.remove(&key)),
+            Change::PutQuota(quota) => drop(quotas.insert(quota.key.clone(), quota)),
+            Change::DropQuota(key) => drop(quotas.remove(&key)),
         }
     }
     *cluster = Cluster {
@@ -107,5 +117,7 @@ pub fn apply(cluster: &mut Cluster, changes: Vec<Change>) {
         topologies: topologies.into_values().collect(),
         devices: devices.into_values().collect(),
         claims: claims.into_values().collect(),
+        budgets: budgets.into_values().collect(),
+        quotas: quotas.into_values().collect(),
     };
 }

@@ -2,7 +2,7 @@
 
 use crate::links;
 use crate::numa::Zones;
-use crate::read::Object;
+use crate::read::{At, Object};
 use crate::text::{self, Rounding};
 use muster_model::{
     Amounts, Conditions, Gpus, Labels, Links, MigStrategy, Name, Node, Resource, Taint, TaintEffect,
@@ -41,25 +41,7 @@ pub(crate) fn node(object: &Object<'_>) -> NodeFacts {
         }
     }
 
-    let mut taints: Vec<Taint> = spec
-        .get("taints")
-        .list()
-        .filter_map(|at| {
-            let effect = match at.get("effect").str().unwrap_or("") {
-                "NoSchedule" => TaintEffect::NoSchedule,
-                "PreferNoSchedule" => TaintEffect::PreferNoSchedule,
-                "NoExecute" => TaintEffect::NoExecute,
-                _ => {
-                    at.report(
-                        "the effect must be NoSchedule, PreferNoSchedule or NoExecute; the taint is ignored",
-                    );
-                    return None;
-                }
-            };
-            let value = at.get("value").str().unwrap_or("").into();
-            Some(Taint { key: at.get("key").str().unwrap_or("").into(), value, effect })
-        })
-        .collect();
+    let mut taints = taints(spec.get("taints"));
     if unschedulable {
         taints.push(Taint { key: UNSCHEDULABLE.into(), value: "".into(), effect: TaintEffect::NoSchedule });
     }
@@ -99,8 +81,30 @@ pub(crate) fn node(object: &Object<'_>) -> NodeFacts {
             gpus,
             numa: None,
             attach_limits: BTreeMap::new(),
+            load: None,
         },
     }
+}
+
+/// Taints of a node, or of a flavor that stands for nodes.
+pub(crate) fn taints(list: At<'_>) -> Vec<Taint> {
+    list.list()
+        .filter_map(|at| {
+            let effect = match at.get("effect").str().unwrap_or("") {
+                "NoSchedule" => TaintEffect::NoSchedule,
+                "PreferNoSchedule" => TaintEffect::PreferNoSchedule,
+                "NoExecute" => TaintEffect::NoExecute,
+                _ => {
+                    at.report(
+                        "the effect must be NoSchedule, PreferNoSchedule or NoExecute; the taint is ignored",
+                    );
+                    return None;
+                }
+            };
+            let value = at.get("value").str().unwrap_or("").into();
+            Some(Taint { key: at.get("key").str().unwrap_or("").into(), value, effect })
+        })
+        .collect()
 }
 
 /// The node, with what others say about it.

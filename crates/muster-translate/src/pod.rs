@@ -5,7 +5,7 @@ use crate::intern::Interner;
 use crate::numa::{self, ZoneRecord};
 use crate::read::{At, Object};
 use crate::request::{is_sidecar, request};
-use crate::{Settings, select};
+use crate::{Settings, podgang, select, volcano};
 use muster_model::{
     AffinityTerm, Expr, HostPort, Key, LabelSelector, Labels, Name, NodeRule, Op, PodRules, PodState, Shape,
     SpreadRule, TaintEffect, Time, Toleration,
@@ -51,9 +51,13 @@ pub(crate) struct PodFacts {
     pub(crate) rank: u8,
     pub(crate) task_priority: Option<i64>,
     pub(crate) gpu_groups: Vec<Name>,
+    /// The GPUs that it holds for those who share them, in thousandths.
+    pub(crate) reserved: i64,
     pub(crate) zones_observed: Option<ZoneRecord>,
     pub(crate) zones_predicted: Option<ZoneRecord>,
     pub(crate) refs: Option<Box<Refs>>,
+    /// What it says to Volcano, if it is Volcano's.
+    pub(crate) volcano: Option<Arc<muster_model::volcano::Task>>,
 }
 
 /// What a pod refers to.
@@ -102,6 +106,11 @@ impl PodFacts {
     /// It has run, and will not run again.
     pub(crate) fn is_over(&self) -> bool {
         matches!(self.phase, Phase::Succeeded | Phase::Failed)
+    }
+
+    /// It has no node, and may get one.
+    pub(crate) fn waits(&self) -> bool {
+        self.node.is_none() && !self.is_over()
     }
 
     /// What the pod calls a claim of its namespace.
@@ -176,10 +185,16 @@ pub(crate) fn pod(object: &Object<'_>, settings: &Settings, shared: &mut Shared)
     let scheduler = spec.get("schedulerName").str().unwrap_or("default-scheduler");
     let ours = settings.scheduler_names.iter().any(|name| &**name == scheduler);
     let group = object.annotation(GROUP).map(|name| Key::new(key.namespace.clone(), name));
-    let awaits_group = ours
-        && group.is_none()
-        && settings.grouped.iter().any(|name| &**name == scheduler)
-        && object.annotation(SKIP_GROUPER) != Some("true");
+    let of_grove = if group.is_none() { podgang::of_pod(object) } else { None };
+    let (group, leaf) = of_grove.map_or((group, None), |(gang, leaf)| (Some(gang), Some(leaf)));
+    let is_volcano = settings.volcano.iter().any(|name| &**name == scheduler);
+    let (group, leaf) = if is_volcano { (volcano::group_of(object), None) } else { (group, leaf) };
+    // Volcano places no pod that is in no group.
+    let awaits_group = is_volcano && group.is_none()
+        || ours
+            && group.is_none()
+            && settings.grouped.iter().any(|name| &**name == scheduler)
+            && object.annotation(SKIP_GROUPER) != Some("true");
     let alone = (ours && group.is_none() && !awaits_group)
         .then(|| Box::new(gang_of_one(object, key.clone(), uid.clone(), created, settings)));
     let task_priority = metadata.get("labels").get(TASK_PRIORITY);
@@ -188,7 +203,7 @@ pub(crate) fn pod(object: &Object<'_>, settings: &Settings, shared: &mut Shared)
         ours,
         awaits_group,
         group,
-        subgroup: object.label(SUBGROUP).filter(|name| !name.is_empty()).map(Name::from),
+        subgroup: leaf.or_else(|| object.label(SUBGROUP).filter(|name| !name.is_empty()).map(Name::from)),
         alone,
         phase: match phase.str().unwrap_or("") {
             "" | "Pending" => Phase::Pending,
@@ -215,11 +230,13 @@ pub(crate) fn pod(object: &Object<'_>, settings: &Settings, shared: &mut Shared)
             number
         }),
         gpu_groups: gpu_groups(&labels),
+        reserved: request.reserved,
         zones_observed: zone_record(object, NUMA_OBSERVED),
         zones_predicted: zone_record(object, NUMA_PREDICTED),
         shape: shared.shapes.intern(shape),
         labels: shared.labels.intern(labels),
         refs: (refs != Refs::default()).then(|| Box::new(refs)),
+        volcano: (is_volcano && ours).then(|| Arc::new(volcano::task(object))),
         key,
         uid,
         created,
@@ -275,7 +292,7 @@ fn zone_record(object: &Object<'_>, annotation: &str) -> Option<ZoneRecord> {
     Some(record)
 }
 
-fn node_rule(spec: At<'_>, affinity: At<'_>) -> NodeRule {
+pub(crate) fn node_rule(spec: At<'_>, affinity: At<'_>) -> NodeRule {
     let all = spec
         .get("nodeSelector")
         .entries()
@@ -304,7 +321,7 @@ fn weight(at: At<'_>) -> i32 {
     }
 }
 
-fn tolerations(list: At<'_>) -> Vec<Toleration> {
+pub(crate) fn tolerations(list: At<'_>) -> Vec<Toleration> {
     let mut tolerations: Vec<Toleration> = list.list().filter_map(toleration).collect();
     tolerations.sort();
     tolerations.dedup();

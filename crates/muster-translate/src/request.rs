@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 const FRACTION: &str = "gpu-fraction";
 const MEMORY: &str = "gpu-memory";
 const DEVICES: &str = "gpu-fraction-num-devices";
-/// A pod that holds a GPU for the pods that share it; their shares are what counts.
+/// A pod that holds a GPU for the pods that share it; while there are any, their shares are what counts.
 const RESERVATION: &str = "kai-resource-reservation";
 
 /// The combined request.
@@ -20,6 +20,8 @@ pub(crate) struct Request {
     pub(crate) mig_charge: i64,
     pub(crate) containers: Vec<Amounts>,
     pub(crate) pinned: bool,
+    /// The GPUs that it holds for others, in thousandths; they are not among the amounts.
+    pub(crate) reserved: i64,
     /// What must be put right before it can be placed.
     pub(crate) defects: Vec<Name>,
 }
@@ -77,6 +79,7 @@ pub(crate) fn request(object: &Object<'_>, spec: At<'_>) -> Request {
     gpu_share(object, &mut request);
     mig(object, &mut request);
     if object.namespace() == RESERVATION || object.label("app") == Some(RESERVATION) {
+        request.reserved = request.amounts.get(&Resource::Gpu);
         request.amounts.set(Resource::Gpu, 0);
         request.containers.iter_mut().for_each(|c| c.set(Resource::Gpu, 0));
     }
@@ -234,6 +237,7 @@ fn gpu_share(object: &Object<'_>, request: &mut Request) {
     };
     if request.amounts.get(&Resource::Gpu) > 0 {
         object.report("spec.containers", "ask for whole GPUs beside a share of one; only the share counts");
+        request.reserved = request.amounts.get(&Resource::Gpu);
         request.amounts.set(Resource::Gpu, 0);
         request.containers.iter_mut().for_each(|c| c.set(Resource::Gpu, 0));
     }
@@ -425,9 +429,9 @@ mod tests {
     }
 
     #[test]
-    fn a_reservation_pod_holds_no_gpu() {
+    fn a_reservation_pod_asks_for_no_gpu_of_its_own() {
         let (request, _) = read(&json!({"metadata": {"namespace": "kai-resource-reservation"},
             "spec": {"containers": [{"resources": {"limits": {"nvidia.com/gpu": "1", "cpu": "1"}}}]}}));
-        assert_eq!(request.amounts.to_string(), "cpu=1000, pods=1");
+        assert_eq!((request.amounts.to_string().as_str(), request.reserved), ("cpu=1000, pods=1", 1000));
     }
 }

@@ -10,6 +10,8 @@ pub struct Settings {
     pub scheduler_names: Vec<Name>,
     /// Those among them whose pods a pod grouper puts into groups: a pod of theirs without a group waits for one.
     pub grouped: Vec<Name>,
+    /// Those among them that go by Volcano's objects: their pods name Volcano's PodGroups.
+    pub volcano: Vec<Name>,
     /// Which nodes, queues and gangs are looked after; without a value, those without the label.
     pub pool: Pool,
     /// The label of pools, unless `pool` names another.
@@ -34,6 +36,7 @@ impl Default for Settings {
             now: Time::default(),
             scheduler_names: vec!["kai-scheduler".into()],
             grouped: Vec::new(),
+            volcano: Vec::new(),
             pool: Pool::default(),
             node_pool_label: "kai.scheduler/node-pool".into(),
             queue_label: "kai.scheduler/queue".into(),

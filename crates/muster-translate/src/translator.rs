@@ -10,13 +10,14 @@ use crate::device::{self, Inventory};
 use crate::gang::{self, GangFacts, PodGroup, PriorityClass};
 use crate::node::{self, NodeFacts};
 use crate::numa::{self, ZoneRecord, Zones};
-use crate::pod::{self, ClaimRef, PodFacts, Refs, Shared, TermPlace};
+use crate::pod::{self, ClaimRef, Phase, PodFacts, Refs, Shared, TermPlace};
 use crate::read::{Object, title};
 use crate::volume::{self, Storage};
-use crate::{Settings, links, queue};
+use crate::{Settings, links, podgang, queue, volcano};
+use muster_model::volcano::{DisruptionBudget, NamespaceQuota};
 use muster_model::{
     Allocation, Change, Claim, ClaimUse, Device, DeviceName, Diagnostic, Expr, Gang, Key, Labels, Links,
-    Name, Node, NodeTerm, Op, Placement, Pod, Queue, Shape, Time, Topology, ZoneUse,
+    Name, Node, NodeTerm, Op, Placement, Pod, Queue, Resource, Shape, Time, Topology, ZoneUse,
 };
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -49,6 +50,10 @@ pub struct Translator {
     inventory: Inventory,
     device_classes: BTreeMap<Name, device::ClassFacts>,
     claims: BTreeMap<Key, device::ClaimFacts>,
+    volcano_groups: BTreeMap<Key, volcano::GroupFacts>,
+    hyper_nodes: BTreeMap<Name, volcano::HyperNodeFacts>,
+    budgets: BTreeMap<Key, Arc<DisruptionBudget>>,
+    quotas: BTreeMap<Key, Arc<NamespaceQuota>>,
 
     // What was decided and is not yet to be seen in the objects.
     assumed: BTreeMap<Key, Assumed>,
@@ -57,6 +62,11 @@ pub struct Translator {
     // Which pods look at which kind of other objects.
     using: BTreeMap<Need, BTreeSet<Key>>,
     users: BTreeMap<Ref, BTreeSet<Key>>,
+    // Who holds shared GPUs for others, by the GPU's id; and who shares them, by node and id.
+    reservations: BTreeMap<Name, BTreeSet<Key>>,
+    sharers: BTreeMap<(Name, Name), BTreeSet<Key>>,
+    // Groups of which some pods have succeeded.
+    ending: BTreeMap<Key, Ending>,
 
     // What has to be made anew.
     stale: Stale,
@@ -110,6 +120,9 @@ struct Stale {
     priority_classes: bool,
     all_nodes: bool,
     all_claims: bool,
+    hyper_nodes: bool,
+    budgets: BTreeSet<Key>,
+    quotas: BTreeSet<Key>,
     needs: BTreeSet<Need>,
 }
 
@@ -122,6 +135,16 @@ struct Made {
     topologies: BTreeMap<Name, Arc<Topology>>,
     devices: BTreeMap<DeviceName, Arc<Device>>,
     claims: BTreeMap<Key, Arc<Claim>>,
+    budgets: BTreeMap<Key, Arc<DisruptionBudget>>,
+    quotas: BTreeMap<Key, Arc<NamespaceQuota>>,
+}
+
+/// A group of which some pods have succeeded.
+#[derive(Debug, Default)]
+struct Ending {
+    n_succeeded: u32,
+    /// Those of its pods that have no node.
+    waiting: BTreeSet<Key>,
 }
 
 /// What is taken for granted about a pod, for the pod of this uid only.
@@ -284,6 +307,8 @@ impl Translator {
             topologies: self.made.topologies.values().cloned().collect(),
             devices: self.made.devices.values().cloned().collect(),
             claims: self.made.claims.values().cloned().collect(),
+            budgets: self.made.budgets.values().cloned().collect(),
+            quotas: self.made.quotas.values().cloned().collect(),
         }
     }
 
@@ -412,6 +437,18 @@ impl Translator {
                 self.pod_groups.insert(key.clone(), group);
                 self.touch_group(key);
             }
+            Kind::PodGang => {
+                let metadata = object.key();
+                let key = podgang::key(&metadata.namespace, &metadata.name);
+                match podgang::pod_gang(object.root().raw().unwrap_or(&Value::Null), &self.settings) {
+                    Some((group, found)) => {
+                        self.diagnostics.extend(found);
+                        self.pod_groups.insert(key.clone(), group);
+                    }
+                    None => drop(self.pod_groups.remove(&key)),
+                }
+                self.touch_group(key);
+            }
             Kind::Topology => {
                 let topology = gang::topology(object);
                 if self.topologies.get(&name) != Some(&topology) {
@@ -487,6 +524,29 @@ impl Translator {
                     self.stale.all_claims = true;
                 }
             }
+            Kind::VolcanoPodGroup => {
+                let key = object.key();
+                self.volcano_groups.insert(key.clone(), volcano::pod_group(object));
+                self.touch_group(key);
+            }
+            Kind::VolcanoQueue => {
+                self.queues.insert(name.clone(), Arc::new(volcano::queue(object)));
+                self.stale.queues.insert(name);
+            }
+            Kind::HyperNode => {
+                self.hyper_nodes.insert(name, volcano::hyper_node(object));
+                self.stale.hyper_nodes = true;
+            }
+            Kind::PodDisruptionBudget => {
+                let key = object.key();
+                self.budgets.insert(key.clone(), Arc::new(volcano::disruption_budget(object)));
+                self.stale.budgets.insert(key);
+            }
+            Kind::ResourceQuota => {
+                let key = object.key();
+                self.quotas.insert(key.clone(), Arc::new(volcano::namespace_quota(object)));
+                self.stale.quotas.insert(key);
+            }
             Kind::ResourceClaim => {
                 let key = object.key();
                 self.claims.insert(key.clone(), device::claim(object, &self.settings.queue_label));
@@ -515,6 +575,12 @@ impl Translator {
             }
             Kind::PodGroup => {
                 let key = object.key();
+                self.pod_groups.remove(&key);
+                self.touch_group(key);
+            }
+            Kind::PodGang => {
+                let metadata = object.key();
+                let key = podgang::key(&metadata.namespace, &metadata.name);
                 self.pod_groups.remove(&key);
                 self.touch_group(key);
             }
@@ -573,6 +639,29 @@ impl Translator {
                 self.device_classes.remove(name);
                 self.stale.all_claims = true;
             }
+            Kind::VolcanoPodGroup => {
+                let key = object.key();
+                self.volcano_groups.remove(&key);
+                self.touch_group(key);
+            }
+            Kind::VolcanoQueue => {
+                self.queues.remove(name);
+                self.stale.queues.insert(name.into());
+            }
+            Kind::HyperNode => {
+                self.hyper_nodes.remove(name);
+                self.stale.hyper_nodes = true;
+            }
+            Kind::PodDisruptionBudget => {
+                let key = object.key();
+                self.budgets.remove(&key);
+                self.stale.budgets.insert(key);
+            }
+            Kind::ResourceQuota => {
+                let key = object.key();
+                self.quotas.remove(&key);
+                self.stale.quotas.insert(key);
+            }
             Kind::ResourceClaim => {
                 let key = object.key();
                 self.claims.remove(&key);
@@ -589,7 +678,11 @@ impl Translator {
         for object in refs(&facts) {
             self.users.entry(object).or_default().insert(facts.key.clone());
         }
+        for group in held_for_others(&facts) {
+            self.reservations.entry(group.clone()).or_default().insert(facts.key.clone());
+        }
         self.touch_pod(&facts);
+        self.note_ending(&facts, true);
         self.pods.insert(facts.key.clone(), facts);
     }
 
@@ -606,12 +699,45 @@ impl Translator {
                 }
             }
         }
+        for group in held_for_others(&facts) {
+            leave(&mut self.reservations, group, key);
+        }
         self.touch_pod(&facts);
+        self.note_ending(&facts, false);
+    }
+
+    /// Counts a pod that came or went among those of its group that have succeeded, or that wait after others have.
+    fn note_ending(&mut self, facts: &PodFacts, came: bool) {
+        let Some(group) = &facts.group else { return };
+        let succeeded = facts.phase == Phase::Succeeded;
+        if succeeded && came && !self.ending.contains_key(group) {
+            let members = self.users.get(&Ref::PodGroup(group.clone())).into_iter().flatten();
+            let waits = |key: &&Key| self.pods.get(*key).is_some_and(PodFacts::waits);
+            let waiting = members.filter(waits).cloned().collect();
+            self.ending.insert(group.clone(), Ending { n_succeeded: 0, waiting });
+        }
+        let Some(ending) = self.ending.get_mut(group) else { return };
+        match (succeeded, came) {
+            (true, true) => ending.n_succeeded += 1,
+            (true, false) => ending.n_succeeded = ending.n_succeeded.saturating_sub(1),
+            (false, true) if facts.waits() => drop(ending.waiting.insert(facts.key.clone())),
+            (false, _) => drop(ending.waiting.remove(&facts.key)),
+        }
+        if ending.n_succeeded == 0 {
+            self.ending.remove(group);
+        }
+        if matches!(self.pod_groups.get(group), Some(PodGroup::Gang(facts)) if facts.ends()) {
+            self.stale.gangs.insert(group.clone());
+        }
     }
 
     fn touch_pod(&mut self, facts: &PodFacts) {
         self.stale.claims.extend(refs(facts).into_iter().filter_map(Ref::resource_claim));
         self.stale.pods.insert(facts.key.clone());
+        // Which sub-groups and roles a Volcano group has is said by its pods.
+        if facts.volcano.is_some() {
+            self.stale.gangs.extend(facts.group.clone());
+        }
         if facts.alone.is_some() {
             self.stale.gangs.insert(facts.key.clone());
             self.stale.gangs.insert(aside(&facts.key));
@@ -655,6 +781,9 @@ impl Translator {
                 stale.pods.extend(users.into_iter().flatten().cloned());
             }
         }
+        if stale.priority_classes {
+            stale.gangs.extend(self.volcano_groups.keys().cloned());
+        }
         if stale.priority_classes || !stale.topologies.is_empty() {
             let concerns = |facts: &GangFacts| stale.priority_classes || facts.has_topology();
             for (key, group) in &self.pod_groups {
@@ -692,8 +821,16 @@ impl Translator {
             let queue = queue.or_else(|| implicit.then(|| Arc::new(queue::unlimited(&name))));
             update(&mut self.made.queues, name, queue, Change::PutQueue, Change::DropQueue, &mut changes);
         }
+        if stale.hyper_nodes || (!self.hyper_nodes.is_empty() && !stale.nodes.is_empty()) {
+            stale.topologies.insert(volcano::HYPERNODES.into());
+        }
         for name in stale.topologies {
-            let topology = self.topologies.get(&name).cloned().map(Arc::new);
+            let topology = if &*name == volcano::HYPERNODES {
+                volcano::hypernodes(&self.hyper_nodes, self.nodes.values().map(|facts| &facts.node))
+                    .map(Arc::new)
+            } else {
+                self.topologies.get(&name).cloned().map(Arc::new)
+            };
             update(
                 &mut self.made.topologies,
                 name,
@@ -721,19 +858,42 @@ impl Translator {
             update(&mut self.made.claims, key, claim, Change::PutClaim, Change::DropClaim, &mut changes);
         }
         self.inventory.tidy(self.claims.len());
+        for key in stale.budgets {
+            let budget = self.budgets.get(&key).cloned();
+            update(&mut self.made.budgets, key, budget, Change::PutBudget, Change::DropBudget, &mut changes);
+        }
+        for key in stale.quotas {
+            let quota = self.quotas.get(&key).cloned();
+            update(&mut self.made.quotas, key, quota, Change::PutQuota, Change::DropQuota, &mut changes);
+        }
         for key in stale.gangs {
             let gang = self.gang(&key).map(Arc::new);
             update(&mut self.made.gangs, key, gang, Change::PutGang, Change::DropGang, &mut changes);
         }
         let mut shared = std::mem::take(&mut self.shared);
         let mut n_quiet = 0;
-        for key in stale.pods {
+        // Those who hold a GPU for others come last: what they hold depends on whether anybody shares it.
+        let reserves = |key: &Key| self.pods.get(key).is_some_and(|facts| facts.reserved > 0);
+        let (mut last, mut first): (BTreeSet<Key>, BTreeSet<Key>) =
+            stale.pods.into_iter().partition(reserves);
+        while let Some(key) = first.pop_first().or_else(|| last.pop_first()) {
             let (pod, found) = self
                 .pod(&key, &mut shared)
                 .map_or((None, Vec::new()), |(pod, found)| (Some(Arc::new(pod)), found));
             self.diagnostics.extend(found);
-            let before = self.made.pods.get(&key).zip(pod.as_ref());
-            let quiet = before.is_some_and(|(old, new)| is_only_further(old, new));
+            let before = self.made.pods.get(&key);
+            let quiet = before.zip(pod.as_ref()).is_some_and(|(old, new)| is_only_further(old, new));
+            let (was, is) = (shares(before), shares(pod.as_ref()));
+            if was != is {
+                for share in &was {
+                    leave(&mut self.sharers, share, &key);
+                }
+                for share in &is {
+                    self.sharers.entry(share.clone()).or_default().insert(key.clone());
+                }
+                let holders = was.iter().chain(&is).filter_map(|(_, group)| self.reservations.get(group));
+                last.extend(holders.flatten().cloned());
+            }
             let n = changes.len();
             update(&mut self.made.pods, key, pod, Change::PutPod, Change::DropPod, &mut changes);
             n_quiet += if quiet { changes.len() - n } else { 0 };
@@ -801,9 +961,21 @@ impl Translator {
     }
 
     fn gang(&self, key: &Key) -> Option<Gang> {
+        // Where both systems have a group of this name, KAI's is meant.
+        if let (Some(group), None) = (self.volcano_groups.get(key), self.pod_groups.get(key)) {
+            let pods = self.users.get(&Ref::PodGroup(key.clone())).into_iter().flatten();
+            let facts = pods.filter_map(|pod| self.pods.get(pod));
+            let said = facts.filter_map(|pod| Some((&*pod.labels, &pod.volcano.as_ref()?.role)));
+            return Some(group.resolve(said, &self.priority_classes));
+        }
         if let Some(group) = self.pod_groups.get(key) {
             let PodGroup::Gang(facts) = group else { return None };
-            return Some(facts.resolve(&self.priority_classes, &self.topologies, &self.settings));
+            let mut gang = facts.resolve(&self.priority_classes, &self.topologies, &self.settings);
+            // Only then does it matter; otherwise the gang would change whenever one of its pods ends.
+            if let Some(ending) = self.ending.get(key).filter(|ending| !ending.waiting.is_empty()) {
+                facts.lower(&mut gang, ending.n_succeeded);
+            }
+            return Some(gang);
         }
         let pod = self.pods.get(&beside(key))?;
         let facts = pod.alone.as_ref()?;
@@ -859,15 +1031,26 @@ impl Translator {
             }
             _ => Vec::new(),
         };
-        let gpu_groups = match request {
-            Some(request) if facts.gpu_groups.is_empty() => request.gpu_groups.clone(),
+        // What a pod without a node says of shared GPUs is of an attempt that may be over.
+        let gpu_groups = match request.filter(|request| !request.gpu_groups.is_empty()) {
+            Some(request) if facts.gpu_groups.is_empty() || facts.node.is_none() => {
+                request.gpu_groups.clone()
+            }
             _ => facts.gpu_groups.clone(),
         };
+        let held = self.held_for_nobody(facts, state);
+        if held > 0 && state.stays() {
+            // It is going to be deleted, since nobody needs it.
+            state = muster_model::PodState::Releasing;
+        }
         let waiting = matches!(state, muster_model::PodState::Gated | muster_model::PodState::Pending);
         let shape = match (&facts.refs, stray) {
-            (None, None) => Arc::clone(&facts.shape),
+            (None, None) if held == 0 => Arc::clone(&facts.shape),
             (refs, stray) => {
                 let mut shape = Shape::clone(&facts.shape);
+                if held > 0 {
+                    shape.requests.set(Resource::Gpu, held);
+                }
                 if let Some(refs) = refs {
                     self.resolve(facts, refs, &mut shape, &mut found);
                 }
@@ -891,8 +1074,37 @@ impl Translator {
             gpus: Vec::new(),
             zones,
             nominated: self.nominated.get(key).or(facts.nominated.as_ref()).cloned(),
+            volcano: self.task(facts),
         };
         Some((pod, found.diagnostics))
+    }
+
+    /// What a pod holds for others who are not there (any more, or yet): its GPU is taken until it is gone. While somebody shares the
+    /// GPU, the shares are what counts.
+    fn held_for_nobody(&self, facts: &PodFacts, state: muster_model::PodState) -> i64 {
+        let Some(node) = facts.node.as_ref().filter(|_| facts.reserved > 0 && state.holds_room()) else {
+            return 0;
+        };
+        let is_shared = |group: &Name| self.sharers.contains_key(&(node.clone(), group.clone()));
+        if facts.gpu_groups.iter().any(is_shared) { 0 } else { facts.reserved }
+    }
+
+    /// What a pod says to Volcano, with the devices that its claims ask for.
+    fn task(&self, facts: &PodFacts) -> Option<Arc<muster_model::volcano::Task>> {
+        let task = facts.volcano.as_ref()?;
+        let claims = facts.refs.iter().flat_map(|refs| &refs.claims);
+        let mut devices = Vec::new();
+        for (_, wanted) in claims {
+            let ClaimRef::Named { claim, .. } = wanted else { continue };
+            let key = Key::new(facts.key.namespace.clone(), claim.clone());
+            if let Some(claim) = self.claims.get(&key) {
+                devices.extend(claim.by_class().into_iter().map(|(class, n)| (key.clone(), class, n)));
+            }
+        }
+        if devices.is_empty() {
+            return Some(Arc::clone(task));
+        }
+        Some(Arc::new(muster_model::volcano::Task { devices, ..muster_model::volcano::Task::clone(task) }))
     }
 
     /// The leaf group that a pod is in, and what is missing if it is in none.
@@ -903,6 +1115,11 @@ impl Translator {
         found: &mut Found<'_>,
     ) -> (Option<Name>, Option<Name>) {
         let Some(gang) = gang.filter(|_| pod.group.is_some()) else { return (None, None) };
+        if let (Some(task), Some(group), None) =
+            (&pod.volcano, self.volcano_groups.get(gang), self.pod_groups.get(gang))
+        {
+            return (Some(group.leaf_of(&pod.labels, &task.role)), None);
+        }
         let facts = match self.pod_groups.get(gang) {
             Some(PodGroup::Gang(facts)) if !facts.is_flat() => facts,
             Some(_) => return (None, None),
@@ -1025,6 +1242,29 @@ fn is_only_further(old: &Pod, new: &Pod) -> bool {
         && old.zones == new.zones
 }
 
+/// The shared GPUs that a pod counts as a holder of, by node and id.
+fn shares(pod: Option<&Arc<Pod>>) -> Vec<(Name, Name)> {
+    let holds = |pod: &&Arc<Pod>| pod.shape.gpu_share.is_some() && pod.state.holds_room();
+    let Some((pod, node)) = pod.filter(holds).and_then(|pod| Some((pod, pod.node.as_ref()?))) else {
+        return Vec::new();
+    };
+    pod.gpu_groups.iter().map(|group| (node.clone(), group.clone())).collect()
+}
+
+/// The shared GPUs that a pod holds for others.
+fn held_for_others(facts: &PodFacts) -> &[Name] {
+    if facts.reserved > 0 { &facts.gpu_groups } else { &[] }
+}
+
+fn leave<K: Ord>(all: &mut BTreeMap<K, BTreeSet<Key>>, of: &K, key: &Key) {
+    if let Some(keys) = all.get_mut(of) {
+        keys.remove(key);
+        if keys.is_empty() {
+            all.remove(of);
+        }
+    }
+}
+
 /// Replaces what was made under a name, and says so if it is different.
 fn update<K: Ord + Clone, T: PartialEq>(
     made: &mut BTreeMap<K, Arc<T>>,
@@ -1137,6 +1377,7 @@ pub enum Kind {
     Node,
     Pod,
     PodGroup,
+    PodGang,
     Queue,
     Topology,
     PriorityClass,
@@ -1151,6 +1392,11 @@ pub enum Kind {
     ResourceSlice,
     DeviceClass,
     ResourceClaim,
+    VolcanoPodGroup,
+    VolcanoQueue,
+    HyperNode,
+    PodDisruptionBudget,
+    ResourceQuota,
 }
 
 impl Kind {
@@ -1170,17 +1416,23 @@ impl Kind {
             ("scheduling.k8s.io", "PriorityClass") => Self::PriorityClass,
             ("scheduling.run.ai", "Queue") => Self::Queue,
             ("scheduling.run.ai", "PodGroup") => Self::PodGroup,
+            ("scheduler.grove.io", "PodGang") => Self::PodGang,
             ("scheduling.run.ai", "BindRequest") => Self::BindRequest,
             ("kai.scheduler", "Topology") if version.starts_with("v1") => Self::Topology,
             ("topology.node.k8s.io", "NodeResourceTopology") => Self::NodeResourceTopology,
             ("resource.k8s.io", "ResourceSlice") => Self::ResourceSlice,
             ("resource.k8s.io", "DeviceClass") => Self::DeviceClass,
             ("resource.k8s.io", "ResourceClaim") => Self::ResourceClaim,
+            ("scheduling.volcano.sh", "PodGroup") => Self::VolcanoPodGroup,
+            ("scheduling.volcano.sh", "Queue") => Self::VolcanoQueue,
+            ("topology.volcano.sh", "HyperNode") => Self::HyperNode,
+            ("policy", "PodDisruptionBudget") => Self::PodDisruptionBudget,
+            ("", "ResourceQuota") => Self::ResourceQuota,
             _ => return None,
         })
     }
 
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Namespace,
         Self::PriorityClass,
         Self::Queue,
@@ -1196,6 +1448,7 @@ impl Kind {
         Self::ResourceSlice,
         Self::ResourceClaim,
         Self::PodGroup,
+        Self::PodGang,
         Self::BindRequest,
         Self::Pod,
     ];
@@ -1214,12 +1467,18 @@ impl Kind {
             Self::PriorityClass => ("scheduling.k8s.io", "v1", "priorityclasses"),
             Self::Queue => ("scheduling.run.ai", "v2", "queues"),
             Self::PodGroup => ("scheduling.run.ai", "v2alpha2", "podgroups"),
+            Self::PodGang => ("scheduler.grove.io", "v1alpha1", "podgangs"),
             Self::BindRequest => ("scheduling.run.ai", "v1alpha2", "bindrequests"),
             Self::Topology => ("kai.scheduler", "v1alpha1", "topologies"),
             Self::NodeResourceTopology => ("topology.node.k8s.io", "v1alpha2", "noderesourcetopologies"),
             Self::ResourceSlice => ("resource.k8s.io", "v1", "resourceslices"),
             Self::DeviceClass => ("resource.k8s.io", "v1", "deviceclasses"),
             Self::ResourceClaim => ("resource.k8s.io", "v1", "resourceclaims"),
+            Self::VolcanoPodGroup => ("scheduling.volcano.sh", "v1beta1", "podgroups"),
+            Self::VolcanoQueue => ("scheduling.volcano.sh", "v1beta1", "queues"),
+            Self::HyperNode => ("topology.volcano.sh", "v1alpha1", "hypernodes"),
+            Self::PodDisruptionBudget => ("policy", "v1", "poddisruptionbudgets"),
+            Self::ResourceQuota => ("", "v1", "resourcequotas"),
         }
     }
 
@@ -1228,6 +1487,7 @@ impl Kind {
             Self::Node => "Node",
             Self::Pod => "Pod",
             Self::PodGroup => "PodGroup",
+            Self::PodGang => "PodGang",
             Self::Queue => "Queue",
             Self::Topology => "Topology",
             Self::PriorityClass => "PriorityClass",
@@ -1242,6 +1502,11 @@ impl Kind {
             Self::ResourceSlice => "ResourceSlice",
             Self::DeviceClass => "DeviceClass",
             Self::ResourceClaim => "ResourceClaim",
+            Self::VolcanoPodGroup => "PodGroup",
+            Self::VolcanoQueue => "Queue",
+            Self::HyperNode => "HyperNode",
+            Self::PodDisruptionBudget => "PodDisruptionBudget",
+            Self::ResourceQuota => "ResourceQuota",
         }
     }
 }

@@ -41,9 +41,9 @@ pub use certs::Home;
 pub use defaults::{NAMESPACE_QUEUE, NAMESPACE_SCHEDULER};
 pub use mutate::pod::{Grouper, Membership};
 pub use register::{FailurePolicy, Reach, Registration};
-pub use request::{Asked, Operation};
+pub use request::{Asked, Caller, Operation};
 pub use review::{Hook, Reviewer};
-pub use settings::{OWN_NAMESPACES, SYSTEM_NAMESPACES, Settings};
+pub use settings::{Grove, OWN_NAMESPACES, SYSTEM_NAMESPACES, Settings};
 pub use verdict::{FieldError, Verdict};
 pub use world::{Given, Namespace, RuntimeClass, Watched, World};
 
@@ -116,7 +116,7 @@ const OWN_NAMESPACE: &str = "muster-system";
 /// Runs admission until cancelled: listener, certificates, registration, and the watches behind the rules.
 pub fn start(cx: &Context, options: Options) -> impl Future<Output = ()> + Send + 'static + use<> {
     let cx = cx.named("muster-admission");
-    let (world, filled) = Watched::new(&cx);
+    let (world, filled) = Watched::with(&cx, &options.settings);
     async move {
         let Options { settings, listen, certificates, registration, grouper } = options;
         let settings = Arc::new(settings);

@@ -128,6 +128,14 @@ pub fn configurations(
             &[default_expression],
             vec![writer.scheduler_is("object.spec", &here)],
         ),
+        writer.webhook(
+            "podcliquesets",
+            Hook::DefaultSet,
+            FailurePolicy::Fail,
+            json!([rule("grove.io", "v1alpha1", "podcliquesets", &["CREATE", "UPDATE"], "Namespaced")]),
+            &[],
+            vec![],
+        ),
     ];
 
     let mut validating = vec![
@@ -193,6 +201,7 @@ pub fn configurations(
             vec![writer.scheduler_is(TEMPLATE_SPEC, &settings.scheduler_names)],
         ));
     }
+    validating.extend(writer.grove());
     let head = |kind: &str, webhooks: Vec<Value>| {
         json!({
             "apiVersion": "admissionregistration.k8s.io/v1", "kind": kind,
@@ -222,6 +231,78 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
+    /// Grove's kinds, and where it is asked for, everything that belongs to a set.
+    fn grove(&self) -> Vec<Value> {
+        let rule = |group: &str, version: &str, plurals: &[&str], operations: &[&str], scope: &str| {
+            json!({"apiGroups": [group], "apiVersions": [version], "resources": plurals,
+                   "operations": operations, "scope": scope})
+        };
+        let written = &["CREATE", "UPDATE"];
+        let of =
+            |plurals: &[&str], scope: &str| json!([rule("grove.io", "v1alpha1", plurals, written, scope)]);
+        let fail = FailurePolicy::Fail;
+        let mut all = vec![
+            self.webhook(
+                "podcliquesets",
+                Hook::ValidateSet,
+                fail,
+                of(&["podcliquesets"], "Namespaced"),
+                &[],
+                vec![],
+            ),
+            // Muster need not check what it makes itself; scaling is what others do.
+            self.webhook(
+                "podcliques",
+                Hook::ValidateClique,
+                fail,
+                of(&["podcliques", "podcliques/scale"], "Namespaced"),
+                &[],
+                vec![self.not_our_own()],
+            ),
+            self.webhook(
+                "podcliquescalinggroups",
+                Hook::ValidateScalingGroup,
+                fail,
+                of(&["podcliquescalinggroups", "podcliquescalinggroups/scale"], "Namespaced"),
+                &[],
+                vec![self.not_our_own()],
+            ),
+            self.webhook(
+                "clustertopologybindings",
+                Hook::ValidateTopologyBinding,
+                fail,
+                of(&["clustertopologybindings"], "Cluster"),
+                &[],
+                vec![],
+            ),
+        ];
+        if self.settings.grove.protect {
+            let any = &["CREATE", "UPDATE", "DELETE"];
+            let within = |group, version, plurals: &[&str]| rule(group, version, plurals, any, "Namespaced");
+            let mut webhook = self.webhook(
+                "managed",
+                Hook::ProtectManaged,
+                fail,
+                json!([
+                    // Binders and groupers mark pods, and anybody may delete one.
+                    rule("", "v1", &["pods"], &["CREATE"], "Namespaced"),
+                    within("", "v1", &["services", "serviceaccounts", "secrets"]),
+                    within("grove.io", "v1alpha1", &["podcliques", "podcliquescalinggroups"]),
+                    within("scheduler.grove.io", "v1alpha1", &["podgangs"]),
+                    within("rbac.authorization.k8s.io", "v1", &["roles", "rolebindings"]),
+                    within("autoscaling", "v2", &["horizontalpodautoscalers"]),
+                    within("resource.k8s.io", "v1", &["resourceclaims"]),
+                ]),
+                &[],
+                vec![self.not_our_own()],
+            );
+            webhook["objectSelector"] =
+                json!({"matchLabels": {"app.kubernetes.io/managed-by": "grove-operator"}});
+            all.push(webhook);
+        }
+        all
+    }
+
     fn webhook(
         &self,
         name: &str,
@@ -512,12 +593,17 @@ mod tests {
             &[
                 "pods /mutate--v1-pod Fail 1",
                 "defaults /mutate--v1-pod Fail 1",
+                "podcliquesets /webhooks/default-podcliqueset Fail 0",
                 "pods /validate--v1-pod Fail 3",
                 "queues /validate-scheduling-run-ai-v2-queue Fail 0",
                 "podgroups /validate-scheduling-run-ai-v2alpha2-podgroup Fail 1",
                 "topologies /validate-kai-scheduler-v1alpha1-topology Fail 0",
                 "shards /warn-kai-scheduler-v1-schedulingshard Ignore 0",
                 "workloads /warn-workload Ignore 1",
+                "podcliquesets /webhooks/validate-podcliqueset Fail 0",
+                "podcliques /validate-grove-io-v1alpha1-podclique Fail 1",
+                "podcliquescalinggroups /validate-grove-io-v1alpha1-podcliquescalinggroup Fail 1",
+                "clustertopologybindings /webhooks/validate-clustertopology Fail 0",
             ],
         );
         check(
@@ -525,12 +611,17 @@ mod tests {
             &[
                 "pods /mutate--v1-pod Ignore 0",
                 "defaults /mutate--v1-pod Ignore 0",
+                "podcliquesets /webhooks/default-podcliqueset Fail 0",
                 "pods /validate--v1-pod Ignore 0",
                 "queues /validate-scheduling-run-ai-v2-queue Fail 0",
                 "podgroups /validate-scheduling-run-ai-v2alpha2-podgroup Fail 0",
                 "topologies /validate-kai-scheduler-v1alpha1-topology Fail 0",
                 "shards /warn-kai-scheduler-v1-schedulingshard Ignore 0",
                 "workloads /warn-workload Ignore 0",
+                "podcliquesets /webhooks/validate-podcliqueset Fail 0",
+                "podcliques /validate-grove-io-v1alpha1-podclique Fail 0",
+                "podcliquescalinggroups /validate-grove-io-v1alpha1-podcliquescalinggroup Fail 0",
+                "clustertopologybindings /webhooks/validate-clustertopology Fail 0",
             ],
         );
     }

@@ -33,3 +33,11 @@ pub struct Asked<'a> {
     pub object: &'a Value,
     pub old: &'a Value,
 }
+
+/// Who asks, and for what part of the object; rules that look at neither are not given it.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Caller<'a> {
+    pub user: &'a str,
+    /// `scale`; empty for the object itself.
+    pub subresource: &'a str,
+}

@@ -12,13 +12,13 @@ use serde_json::{Value, json};
 
 use crate::mutate;
 use crate::mutate::pod::Grouper;
-use crate::request::{Asked, Operation};
+use crate::request::{Asked, Caller, Operation};
 use crate::settings::Settings;
 use crate::validate;
 use crate::verdict::Verdict;
 use crate::world::World;
 
-/// Every question that can be asked, each under a path of its own; those that KAI has are at KAI's paths.
+/// Every question that can be asked, each under a path of its own; those that KAI and Grove have are at their paths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hook {
     MutatePod,
@@ -28,10 +28,16 @@ pub enum Hook {
     ValidatePodGroup,
     WarnWorkload,
     WarnShard,
+    DefaultSet,
+    ValidateSet,
+    ValidateClique,
+    ValidateScalingGroup,
+    ValidateTopologyBinding,
+    ProtectManaged,
 }
 
 impl Hook {
-    pub const ALL: [Hook; 7] = [
+    pub const ALL: [Hook; 13] = [
         Hook::MutatePod,
         Hook::ValidatePod,
         Hook::ValidateTopology,
@@ -39,7 +45,23 @@ impl Hook {
         Hook::ValidatePodGroup,
         Hook::WarnWorkload,
         Hook::WarnShard,
+        Hook::DefaultSet,
+        Hook::ValidateSet,
+        Hook::ValidateClique,
+        Hook::ValidateScalingGroup,
+        Hook::ValidateTopologyBinding,
+        Hook::ProtectManaged,
     ];
+
+    /// Whether it changes objects, rather than judging them.
+    pub fn mutates(self) -> bool {
+        matches!(self, Hook::MutatePod | Hook::DefaultSet)
+    }
+
+    /// Whether it is asked about updates too.
+    pub fn sees_updates(self) -> bool {
+        self != Hook::MutatePod
+    }
 
     pub fn path(self) -> &'static str {
         match self {
@@ -50,6 +72,12 @@ impl Hook {
             Hook::ValidatePodGroup => "/validate-scheduling-run-ai-v2alpha2-podgroup",
             Hook::WarnWorkload => "/warn-workload",
             Hook::WarnShard => "/warn-kai-scheduler-v1-schedulingshard",
+            Hook::DefaultSet => "/webhooks/default-podcliqueset",
+            Hook::ValidateSet => "/webhooks/validate-podcliqueset",
+            Hook::ValidateClique => "/validate-grove-io-v1alpha1-podclique",
+            Hook::ValidateScalingGroup => "/validate-grove-io-v1alpha1-podcliquescalinggroup",
+            Hook::ValidateTopologyBinding => "/webhooks/validate-clustertopology",
+            Hook::ProtectManaged => "/webhooks/authorizer-webhook",
         }
     }
 
@@ -69,6 +97,10 @@ impl Hook {
             ("batch", "jobs" | "cronjobs") | ("apps", "deployments" | "statefulsets") => {
                 &[Hook::WarnWorkload]
             }
+            ("grove.io", "podcliquesets") => &[Hook::DefaultSet, Hook::ValidateSet],
+            ("grove.io", "podcliques") => &[Hook::ValidateClique],
+            ("grove.io", "podcliquescalinggroups") => &[Hook::ValidateScalingGroup],
+            ("grove.io", "clustertopologybindings") => &[Hook::ValidateTopologyBinding],
             _ => &[],
         }
     }
@@ -118,6 +150,16 @@ struct Request {
     object: Value,
     #[serde(default)]
     old_object: Value,
+    #[serde(default)]
+    sub_resource: String,
+    #[serde(default)]
+    user_info: UserInfo,
+}
+
+#[derive(Deserialize, Default)]
+struct UserInfo {
+    #[serde(default)]
+    username: String,
 }
 
 impl Reviewer {
@@ -134,7 +176,7 @@ impl Reviewer {
             "" => request.object["metadata"]["name"].as_str().unwrap_or_default(),
             name => name,
         };
-        let verdict = self.judge(
+        let verdict = self.judge_for(
             hook,
             &Asked {
                 operation,
@@ -144,6 +186,7 @@ impl Reviewer {
                 object: &request.object,
                 old: &request.old_object,
             },
+            &Caller { user: &request.user_info.username, subresource: &request.sub_resource },
         );
         if !verdict.allows() {
             let Request { namespace, .. } = &request;
@@ -156,8 +199,13 @@ impl Reviewer {
         }))
     }
 
-    /// The verdict on one request.
+    /// The verdict on a request for a whole object, by nobody in particular.
     pub fn judge(&self, hook: Hook, asked: &Asked<'_>) -> Verdict {
+        self.judge_for(hook, asked, &Caller::default())
+    }
+
+    /// The verdict on one request.
+    pub fn judge_for(&self, hook: Hook, asked: &Asked<'_>, caller: &Caller<'_>) -> Verdict {
         let (settings, world) = (&*self.settings, &*self.world);
         if settings.is_exempt(asked.namespace) {
             return Verdict::default();
@@ -170,6 +218,12 @@ impl Reviewer {
             Hook::ValidatePodGroup => validate::podgroup::validate(asked, settings, world),
             Hook::WarnWorkload => validate::workload::validate(asked, settings, world),
             Hook::WarnShard => validate::shard::validate(asked, settings, world),
+            Hook::DefaultSet => mutate::set::mutate(asked, caller),
+            Hook::ValidateSet => validate::grove::set(asked, caller, settings, world),
+            Hook::ValidateClique => validate::grove::clique(asked, world),
+            Hook::ValidateScalingGroup => validate::grove::group(asked, world),
+            Hook::ValidateTopologyBinding => validate::grove::binding(asked, settings, world),
+            Hook::ProtectManaged => validate::grove::protect(asked, caller, settings, world),
         }
     }
 }
@@ -218,6 +272,7 @@ mod tests {
             namespaces: [("".to_owned(), Arc::new(serde_json::from_value(namespace).unwrap()))].into(),
             priority_classes: Some(Default::default()),
             runtime_classes: Some(["nvidia".to_owned()].into()),
+            ..Given::default()
         };
         let grouper: Grouper = Arc::new(|_| Some(Default::default()));
         Reviewer { settings: Arc::new(settings), world: Arc::new(world), grouper: Some(grouper) }
@@ -386,7 +441,7 @@ mod tests {
                 for operation in [Operation::Create, Operation::Update, Operation::Delete, Operation::Connect] {
                     let asked = Asked { operation, namespace: "", name: "q", uid: "u", object: &object, old: &old };
                     let verdict = reviewer.judge(hook, &asked);
-                    if hook == Hook::MutatePod && verdict.allows() {
+                    if hook.mutates() && verdict.allows() {
                         let mut made = object.clone();
                         json_patch::patch(&mut made, &verdict.patch).unwrap();
                         let again = reviewer.judge(hook, &Asked { object: &made, ..asked });

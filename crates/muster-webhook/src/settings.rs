@@ -27,6 +27,30 @@ pub struct Settings {
     pub workload_warnings: bool,
     /// Nothing in these namespaces is ever looked at.
     pub exempt_namespaces: Vec<String>,
+    pub grove: Grove,
+}
+
+/// What is asked about Grove's kinds.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Grove {
+    pub options: muster_grove::Options,
+    /// Whether what belongs to a set is kept from everybody but the users below.
+    pub protect: bool,
+    /// Users that may change it, and beginnings of users' names that end in `*`.
+    pub users: Vec<String>,
+}
+
+impl Grove {
+    /// Who changes what belongs to sets without being asked: the cluster itself and Muster.
+    pub fn is_exempt(&self, user: &str) -> bool {
+        const CLUSTER: [&str; 4] =
+            ["system:serviceaccount:kube-system:", "system:node:", "system:kube-", "system:apiserver"];
+        let listed = |entry: &String| match entry.strip_suffix('*') {
+            Some(beginning) => user.starts_with(beginning),
+            None => user == entry,
+        };
+        CLUSTER.iter().any(|beginning| user.starts_with(beginning)) || self.users.iter().any(listed)
+    }
 }
 
 /// Where the cluster's own pods live.
@@ -51,6 +75,7 @@ impl Default for Settings {
                 .into_iter()
                 .map(str::to_owned)
                 .collect(),
+            grove: Grove::default(),
         }
     }
 }
@@ -106,6 +131,22 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn who_may_change_what_belongs_to_a_set() {
+        let users = vec!["system:serviceaccount:muster-system:*".to_owned(), "ann".to_owned()];
+        let grove = Grove { protect: true, users, ..Grove::default() };
+        for (user, expected) in [
+            ("system:serviceaccount:muster-system:muster-grove", true),
+            ("system:serviceaccount:kube-system:generic-garbage-collector", true),
+            ("system:node:a", true),
+            ("ann", true),
+            ("anna", false),
+            ("system:serviceaccount:default:x", false),
+        ] {
+            assert_eq!(grove.is_exempt(user), expected, "{user}");
+        }
+    }
 
     #[track_caller]
     fn check(spec: Value, change: impl FnOnce(&mut Settings)) {

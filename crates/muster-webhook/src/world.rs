@@ -7,14 +7,41 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use muster_grove::object::{ClusterTopologyBinding, PodCliqueSet};
 use muster_runtime::common::{PriorityClass, Queue};
 use muster_runtime::object::{Meta, Object};
 use muster_runtime::{Context, Key, Store};
 use serde::Deserialize;
 
+use crate::settings::Settings;
+
 muster_runtime::kinds! {
     Namespace = "" "v1" "Namespace" "namespaces";
     RuntimeClass = "node.k8s.io" "v1" "RuntimeClass" "runtimeclasses";
+    CliqueMinimum = "grove.io" "v1alpha1" "PodClique" "podcliques";
+    GroupMinimum = "grove.io" "v1alpha1" "PodCliqueScalingGroup" "podcliquescalinggroups";
+}
+
+/// How many pods a PodClique cannot do without.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct CliqueMinimum {
+    pub metadata: Meta,
+    spec: Minimum,
+}
+
+/// How many replicas a PodCliqueScalingGroup cannot do without.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct GroupMinimum {
+    pub metadata: Meta,
+    spec: Minimum,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Minimum {
+    min_available: Option<i64>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -45,6 +72,18 @@ pub trait World: Send + Sync {
     fn has_priority_class(&self, name: &str) -> Option<bool>;
 
     fn has_runtime_class(&self, name: &str) -> Option<bool>;
+
+    /// A ClusterTopologyBinding; `None`: not known, `Some(None)`: there is none.
+    fn topology_binding(&self, name: &str) -> Option<Option<Arc<ClusterTopologyBinding>>>;
+
+    /// A PodCliqueSet, in the same way.
+    fn clique_set(&self, namespace: &str, name: &str) -> Option<Option<Arc<PodCliqueSet>>>;
+
+    /// How many pods a PodClique cannot do without, if that is known.
+    fn clique_minimum(&self, namespace: &str, name: &str) -> Option<i64>;
+
+    /// How many replicas a PodCliqueScalingGroup cannot do without, if that is known.
+    fn group_minimum(&self, namespace: &str, name: &str) -> Option<i64>;
 }
 
 /// The parent that a queue names; empty for a root.
@@ -59,6 +98,17 @@ pub struct Given {
     pub namespaces: BTreeMap<String, Arc<Namespace>>,
     pub priority_classes: Option<BTreeSet<String>>,
     pub runtime_classes: Option<BTreeSet<String>>,
+    pub bindings: Option<BTreeMap<String, Arc<ClusterTopologyBinding>>>,
+    /// By namespace and name.
+    pub sets: Option<BTreeMap<(String, String), Arc<PodCliqueSet>>>,
+    /// By kind, namespace and name.
+    pub minima: BTreeMap<(&'static str, String, String), i64>,
+}
+
+impl Given {
+    fn minimum(&self, kind: &'static str, namespace: &str, name: &str) -> Option<i64> {
+        self.minima.get(&(kind, namespace.to_owned(), name.to_owned())).copied()
+    }
 }
 
 impl World for Given {
@@ -86,6 +136,23 @@ impl World for Given {
     fn has_runtime_class(&self, name: &str) -> Option<bool> {
         self.runtime_classes.as_ref().map(|classes| classes.contains(name))
     }
+
+    fn topology_binding(&self, name: &str) -> Option<Option<Arc<ClusterTopologyBinding>>> {
+        self.bindings.as_ref().map(|bindings| bindings.get(name).cloned())
+    }
+
+    fn clique_set(&self, namespace: &str, name: &str) -> Option<Option<Arc<PodCliqueSet>>> {
+        let key = (namespace.to_owned(), name.to_owned());
+        self.sets.as_ref().map(|sets| sets.get(&key).cloned())
+    }
+
+    fn clique_minimum(&self, namespace: &str, name: &str) -> Option<i64> {
+        self.minimum("PodClique", namespace, name)
+    }
+
+    fn group_minimum(&self, namespace: &str, name: &str) -> Option<i64> {
+        self.minimum("PodCliqueScalingGroup", namespace, name)
+    }
 }
 
 const MOST_NAMES: usize = 500;
@@ -96,6 +163,11 @@ pub struct Watched {
     namespaces: Arc<Seen<Namespace>>,
     priority_classes: Arc<Seen<PriorityClass>>,
     runtime_classes: Arc<Seen<RuntimeClass>>,
+    bindings: Arc<Seen<ClusterTopologyBinding>>,
+    cliques: Arc<Seen<CliqueMinimum>>,
+    groups: Arc<Seen<GroupMinimum>>,
+    /// Only where what belongs to sets is kept from others.
+    sets: Option<Arc<Seen<PodCliqueSet>>>,
 }
 
 /// A store, and whether its first list is in. A store whose kind is not installed never gets there, and nobody waits.
@@ -126,17 +198,36 @@ impl<T: Object> Seen<T> {
 impl Watched {
     /// Asks for the stores; the future notes when each is filled.
     pub fn new(cx: &Context) -> (Arc<Self>, impl Future<Output = ()> + Send + 'static + use<>) {
+        Self::with(cx, &Settings::default())
+    }
+
+    /// The same, with what these settings need to know besides.
+    pub fn with(
+        cx: &Context,
+        settings: &Settings,
+    ) -> (Arc<Self>, impl Future<Output = ()> + Send + 'static + use<>) {
         let world = Arc::new(Watched {
             queues: Seen::new(cx),
             namespaces: Seen::new(cx),
             priority_classes: Seen::new(cx),
             runtime_classes: Seen::new(cx),
+            bindings: Seen::new(cx),
+            cliques: Seen::new(cx),
+            groups: Seen::new(cx),
+            sets: settings.grove.protect.then(|| Seen::new(cx)),
         });
         let (queues, namespaces) = (world.queues.clone().follow(), world.namespaces.clone().follow());
         let priorities = world.priority_classes.clone().follow();
         let runtimes = world.runtime_classes.clone().follow();
+        let (cliques, groups) = (world.cliques.clone().follow(), world.groups.clone().follow());
+        let (bindings, sets) = (world.bindings.clone().follow(), world.sets.clone());
+        let sets = async move {
+            if let Some(sets) = sets {
+                sets.follow().await;
+            }
+        };
         (world, async move {
-            futures::join!(queues, namespaces, priorities, runtimes);
+            futures::join!(queues, namespaces, priorities, runtimes, bindings, cliques, groups, sets);
         })
     }
 }
@@ -169,5 +260,23 @@ impl World for Watched {
 
     fn has_runtime_class(&self, name: &str) -> Option<bool> {
         self.runtime_classes.has(name)
+    }
+
+    fn topology_binding(&self, name: &str) -> Option<Option<Arc<ClusterTopologyBinding>>> {
+        self.bindings.store().map(|store| store.get(&Key::new("", name)))
+    }
+
+    fn clique_set(&self, namespace: &str, name: &str) -> Option<Option<Arc<PodCliqueSet>>> {
+        self.sets.as_ref()?.store().map(|store| store.get(&Key::new(namespace, name)))
+    }
+
+    fn clique_minimum(&self, namespace: &str, name: &str) -> Option<i64> {
+        let clique = self.cliques.store()?.get(&Key::new(namespace, name))?;
+        Some(clique.spec.min_available.unwrap_or(1))
+    }
+
+    fn group_minimum(&self, namespace: &str, name: &str) -> Option<i64> {
+        let group = self.groups.store()?.get(&Key::new(namespace, name))?;
+        Some(group.spec.min_available.unwrap_or(1))
     }
 }

@@ -28,7 +28,8 @@ impl InProcess {
         mutating: bool,
     ) -> Result<Option<Verdict>, ApiError> {
         let Some(reviewer) = self.reviewer.get() else { return Ok(None) };
-        if review.subresource.is_some() {
+        // Of the parts of objects only a new number of replicas is looked at, as the object would be with it.
+        if review.subresource.as_deref().is_some_and(|part| part != "scale") {
             return Ok(None);
         }
         let operation = match review.operation {
@@ -38,8 +39,13 @@ impl InProcess {
         };
         let hooks = muster_webhook::Hook::of(&review.served.group, &review.served.plural);
         let mut last = None;
-        for hook in hooks.iter().filter(|h| (**h == muster_webhook::Hook::MutatePod) == mutating) {
-            if mutating && review.operation != Operation::Create {
+        for hook in hooks.iter().filter(|hook| hook.mutates() == mutating) {
+            let is_seen = match review.operation {
+                Operation::Create => true,
+                Operation::Update => hook.sees_updates(),
+                Operation::Delete => !mutating,
+            };
+            if !is_seen {
                 continue;
             }
             let uid = if mutating { uuid::Uuid::new_v4().to_string() } else { String::new() };

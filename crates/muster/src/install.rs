@@ -19,7 +19,7 @@ use std::time::Duration;
 
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  muster install --image registry.example.com/muster:0.1.0\n  muster install --dry-run > muster.yaml               the manifests, to be reviewed and applied by others\n  muster install --scheduler-name kai-scheduler --take-over    in the place of a KAI scheduler that runs\n  muster install --operator                            only the operator, a Config and its shards\n\nIt makes a namespace, accounts with the least rights, Deployments, budgets, network policies, the default queues and priority\nclasses, and KAI's CRDs. Installing again changes what differs. `muster uninstall` is the way back."
+    after_help = "Examples:\n  muster install --image registry.example.com/muster:0.1.0\n  muster install --dry-run > muster.yaml               the manifests, to be reviewed and applied by others\n  muster install --scheduler-name kai-scheduler --take-over    in the place of a KAI scheduler that runs\n  muster install --operator                            only the operator, a Config and its shards\n\nIt makes a namespace, accounts with the least rights, Deployments, budgets, network policies, the default queues and priority\nclasses, and the CRDs of KAI and Grove. Installing again changes what differs. `muster uninstall` is the way back."
 )]
 pub struct Args {
     #[command(flatten)]
@@ -27,7 +27,7 @@ pub struct Args {
     #[command(flatten)]
     choices: Choices,
     /// CRDs to install: systems (grove, kai, kueue, volcano, koordinator, t9k) or API groups
-    #[arg(long, value_delimiter = ',', value_name = "G,G", default_value = "kai")]
+    #[arg(long, value_delimiter = ',', value_name = "G,G", default_value = "kai,grove")]
     groups: Vec<String>,
     /// Install no CRDs
     #[arg(long, conflicts_with = "groups")]
@@ -81,7 +81,7 @@ pub struct UninstallArgs {
     target: Target,
     #[command(flatten)]
     choices: Choices,
-    /// Also queues, priority classes and KAI's CRDs, and with them every object of those kinds
+    /// Also queues, priority classes and the CRDs of KAI and Grove, and with them every object of those kinds
     #[arg(long, requires = "yes")]
     everything: bool,
     /// Yes, everything
@@ -272,7 +272,11 @@ fn doomed(settings: &Settings, everything: bool) -> (Vec<Value>, Vec<Value>) {
 pub fn uninstall(args: UninstallArgs) -> anyhow::Result<Exit> {
     let settings = args.choices.settings();
     let (doomed, kept) = doomed(&settings, args.everything);
-    let crds = if args.everything { crate::crds::select(&["kai".to_owned()])? } else { Vec::new() };
+    let crds = if args.everything {
+        crate::crds::select(&["kai".to_owned(), "grove".to_owned()])?
+    } else {
+        Vec::new()
+    };
     if args.dry_run {
         for object in doomed.iter().chain(&crds) {
             println!("would delete {}", title(object));

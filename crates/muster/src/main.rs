@@ -1,9 +1,10 @@
 //! The `muster` command. In: arguments. Out: data on stdout, talk on stderr, an exit code.
 //!
 //! Each command is a file: `up` (and `down`), `demo`, `run`, `install`, `crds`; `get`, `top`, `explain`, `doctor`, `snapshot` on a live cluster
-//! (`live` reads it, `view` counts it); `test`, `simulate`, `replay` on files. This file only parses, dispatches and words failures.
+//! (`live` reads it, `view` counts it); `test`, `simulate`, `replay`, `convert` on files. This file only parses, dispatches and words failures.
 
 mod admission;
+mod convert;
 mod crds;
 mod demo;
 mod doctor;
@@ -74,6 +75,8 @@ enum Command {
     Doctor(doctor::Args),
     /// Write what scheduling looks at into a file
     Snapshot(snapshot::Args),
+    /// Write a workload of one dialect as one of another
+    Convert(convert::Args),
     /// Run a recording of the scheduler again
     Replay(replay::Args),
     /// Hold one GPU for pods that share it; runs in the pods that the binder makes
@@ -130,6 +133,7 @@ fn main() -> ExitCode {
         Command::Top(args) => top::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Snapshot(args) => snapshot::run(args),
+        Command::Convert(args) => convert::run(args),
         Command::Replay(args) => replay::run(args),
     };
     let exit = outcome.unwrap_or_else(|error| {

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  muster run                                    everything but the operator\n  muster run --scheduler-name kai-scheduler     as a drop-in for KAI's scheduler\n  muster run --components scheduler,binder      only these; the rest runs elsewhere\n  muster run --components conversion            Kueue's v1beta1 and v1beta2 are converted without loss\n\nCRDs first: muster crds | kubectl apply --server-side -f -"
+    after_help = "Examples:\n  muster run                                    everything but the operator\n  muster run --scheduler-name kai-scheduler     as a drop-in for KAI's scheduler\n  muster run --components scheduler,binder      only these; the rest runs elsewhere\n  muster run --components conversion            Kueue's v1beta1 and v1beta2 are converted without loss\n  muster run --components grove,backend-kai --grove-backends kai    PodCliqueSets, for KAI alone\n\nCRDs first: muster crds | kubectl apply --server-side -f -"
 )]
 pub struct Args {
     /// What to run
@@ -82,6 +82,18 @@ pub struct Args {
     /// Where webhooks listen [default: any port of 127.0.0.1; 0.0.0.0:9443 in a cluster]
     #[arg(long, value_name = "ADDRESS")]
     webhook_address: Option<SocketAddr>,
+    /// Grove's configuration: an OperatorConfiguration, with a section `muster` for what Grove has no word for
+    #[arg(long, value_name = "FILE", env = "MUSTER_GROVE_CONFIG")]
+    grove_config: Option<PathBuf>,
+    /// The backends that some process runs; sets for others are refused [default: all]
+    #[arg(long, value_delimiter = ',', value_name = "B,B", env = "MUSTER_GROVE_BACKENDS")]
+    grove_backends: Vec<String>,
+    /// Which backend a scheduler of another name is for
+    #[arg(long, value_delimiter = ',', value_name = "SCHEDULER=BACKEND", env = "MUSTER_GROVE_ROUTES")]
+    grove_route: Vec<String>,
+    /// Keep what belongs to a PodCliqueSet from everybody but Muster
+    #[arg(long)]
+    grove_protect: bool,
     /// Write every cycle to this file, for `muster replay`
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
@@ -187,8 +199,42 @@ fn wanted(args: &Args) -> anyhow::Result<Wanted> {
         record: args.record.clone(),
         metrics_address: args.metrics_address,
         health_address: args.health_address,
+        grove: grove(args)?,
         ..Wanted::default()
     })
+}
+
+/// What the file says, and the flags after it.
+fn grove(args: &Args) -> anyhow::Result<muster_grove::config::Config> {
+    use muster_grove::config;
+    let file = match &args.grove_config {
+        Some(file) => {
+            let said = || format!("configuration of Grove {}", file.display());
+            let text = std::fs::read_to_string(file).with_context(said)?;
+            serde_saphyr::from_str::<Value>(&text).with_context(said)?
+        }
+        None => Value::Null,
+    };
+    let options = muster_grove::Options {
+        kai_default_queue: args.default_queue.clone(),
+        ..muster_grove::Options::default()
+    };
+    let (mut config, warnings) = config::read(&file, options).context("configuration of Grove")?;
+    for warning in warnings {
+        eprintln!("warning: configuration of Grove: {warning}");
+    }
+    if !args.grove_backends.is_empty() {
+        let named = args.grove_backends.iter().map(|name| config::backend(name, "--grove-backends"));
+        config.options.enabled = named.collect::<Result<_, _>>()?;
+    }
+    for route in &args.grove_route {
+        let (scheduler, backend) = route
+            .split_once('=')
+            .with_context(|| format!("--grove-route: {route} is not SCHEDULER=BACKEND"))?;
+        config.options.routes.insert(scheduler.to_owned(), config::backend(backend, "--grove-route")?);
+    }
+    config.protect |= args.grove_protect;
+    Ok(config)
 }
 
 /// Serves the webhook and points the cluster's Kueue CRDs at it.

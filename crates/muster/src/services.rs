@@ -7,7 +7,10 @@
 use crate::admission::InProcess;
 use anyhow::Context as _;
 use clap::ValueEnum;
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
 use kube::Client;
+use muster_grove::BackendName;
 use muster_runtime::health::{Pages, serve};
 use muster_runtime::lease::{self, Claim, ClaimError, Lease};
 use muster_runtime::{Clock, Context, Health, Key, Metrics};
@@ -43,6 +46,20 @@ pub enum Component {
     Operator,
     /// Converts Kueue's two versions into each other
     Conversion,
+    /// Keeps PodCliqueSets: cliques, gangs and pods
+    Grove,
+    /// Tells KAI's scheduler of Grove's gangs
+    BackendKai,
+    /// Tells Kubernetes' own scheduler of Grove's gangs
+    BackendDefault,
+    /// Tells Koordinator's scheduler of Grove's gangs
+    BackendKoordinator,
+    /// Tells Volcano's scheduler of Grove's gangs
+    BackendVolcano,
+    /// Tells T9k's scheduler of Grove's gangs
+    BackendT9k,
+    /// Has Muster's scheduler read Grove's gangs
+    BackendMuster,
 }
 
 impl Component {
@@ -50,8 +67,19 @@ impl Component {
     const CONTROLLERS: [Self; 6] =
         [Self::Binder, Self::Grouper, Self::Podgroups, Self::Queues, Self::ScaleAdjuster, Self::Operator];
 
+    /// Grove and its backends: each has a lease of its own, so that each can run and be replaced by itself.
+    const GROVE: [Self; 7] = [
+        Self::Grove,
+        Self::BackendKai,
+        Self::BackendDefault,
+        Self::BackendKoordinator,
+        Self::BackendVolcano,
+        Self::BackendT9k,
+        Self::BackendMuster,
+    ];
+
     /// What runs when nothing else is said.
-    pub const DEFAULT: [Self; 7] = [
+    pub const DEFAULT: [Self; 14] = [
         Self::Scheduler,
         Self::Binder,
         Self::Grouper,
@@ -59,7 +87,26 @@ impl Component {
         Self::Queues,
         Self::Admission,
         Self::ScaleAdjuster,
+        Self::Grove,
+        Self::BackendKai,
+        Self::BackendDefault,
+        Self::BackendKoordinator,
+        Self::BackendVolcano,
+        Self::BackendT9k,
+        Self::BackendMuster,
     ];
+
+    fn backend(self) -> Option<BackendName> {
+        Some(match self {
+            Self::BackendKai => BackendName::Kai,
+            Self::BackendDefault => BackendName::Default,
+            Self::BackendKoordinator => BackendName::Koordinator,
+            Self::BackendVolcano => BackendName::Volcano,
+            Self::BackendT9k => BackendName::T9k,
+            Self::BackendMuster => BackendName::Muster,
+            _ => return None,
+        })
+    }
 }
 
 /// How admission reaches the API server.
@@ -105,6 +152,8 @@ pub struct Wanted {
     pub protect_claims: bool,
     pub metrics_address: Option<SocketAddr>,
     pub health_address: Option<SocketAddr>,
+    /// How Grove is kept; which backends run here is said by the components.
+    pub grove: muster_grove::config::Config,
 }
 
 /// The name of a component on the command line.
@@ -146,6 +195,7 @@ impl Default for Wanted {
             protect_claims: true,
             metrics_address: None,
             health_address: None,
+            grove: Default::default(),
         }
     }
 }
@@ -179,15 +229,17 @@ pub async fn run(
         match admission {
             Admission::Webhooks(mut options) => {
                 options.grouper = Some(grouper_at_admission(&foresight));
+                options.settings.grove = grove_rules(&wanted);
                 drop(tasks.spawn(without_end(muster_webhook::start(&cx, *options))))
             }
             Admission::InProcess(hook) => {
-                let (world, filled) = muster_webhook::Watched::new(&cx);
                 let settings = muster_webhook::Settings {
                     scheduler_names: wanted.grouped.clone(),
                     queue_label: wanted.queue_label.clone(),
+                    grove: grove_rules(&wanted),
                     ..Default::default()
                 };
+                let (world, filled) = muster_webhook::Watched::with(&cx, &settings);
                 let grouper = Some(grouper_at_admission(&foresight));
                 hook.begin(muster_webhook::Reviewer { settings: Arc::new(settings), world, grouper });
                 tasks.spawn(without_end(filled));
@@ -219,6 +271,19 @@ pub async fn run(
             services
         });
         tasks.spawn(in_turn(cx.clone(), client.clone(), Turn::Names(claim), start));
+    }
+    let grove: BTreeSet<Component> =
+        wanted.components.intersection(&Component::GROVE.into()).copied().collect();
+    if !grove.is_empty() {
+        let leases = grove.iter().map(|component| {
+            let key = Key::new(&wanted.namespace, format!("muster-{component}"));
+            Lease::new(cx.api.clone(), clock, key, wanted.identity.clone())
+        });
+        let turn = Turn::Each(wanted.namespace.clone(), leases.collect());
+        let options = grove_options(&wanted, &grove);
+        let start: Start =
+            Box::new(move |cx| vec![Box::pin(muster_grove::start(cx, options.clone())) as Service]);
+        tasks.spawn(in_turn(cx.clone(), client.clone(), turn, start));
     }
     if !controllers.is_empty() {
         let names: Vec<String> = controllers.iter().map(|c| name(*c)).collect();
@@ -260,6 +325,22 @@ fn grouper_at_admission(foresight: &Foreseen) -> muster_webhook::Grouper {
         membership.labels.extend(member.subgroup.map(|name| (SUBGROUP.to_owned(), name)));
         Some(membership)
     })
+}
+
+/// What admission knows of Grove's rules. Muster's own accounts may change what it made.
+fn grove_rules(wanted: &Wanted) -> muster_webhook::Grove {
+    let config = &wanted.grove;
+    let mut users = config.exempt_users.clone();
+    users.push(format!("system:serviceaccount:{}:*", wanted.namespace));
+    muster_webhook::Grove { options: config.options.clone(), protect: config.protect, users }
+}
+
+fn grove_options(wanted: &Wanted, components: &BTreeSet<Component>) -> muster_grove::Options {
+    let mut options = wanted.grove.options.clone();
+    options.front = components.contains(&Component::Grove);
+    let here = components.iter().filter_map(|component| component.backend());
+    options.backends = here.filter(|name| options.enabled.contains(name)).collect();
+    options
 }
 
 type Service = futures::future::BoxFuture<'static, ()>;
@@ -327,11 +408,14 @@ fn start_controllers(
 enum Turn {
     Names(Claim),
     Group(Lease),
+    /// A lease for each of several things that are done together, in this namespace.
+    Each(String, Vec<Lease>),
 }
 
 enum Held {
     Names(lease::Claimed),
     Group(Box<lease::Held>),
+    Each(Vec<lease::Held>),
 }
 
 impl Turn {
@@ -339,6 +423,7 @@ impl Turn {
         match self {
             Turn::Names(claim) => &claim.namespace,
             Turn::Group(lease) => &lease.key.namespace,
+            Turn::Each(namespace, _) => namespace,
         }
     }
 
@@ -351,6 +436,14 @@ impl Turn {
                 Ok(Held::Names(claimed))
             }
             Turn::Group(lease) => Ok(Held::Group(Box::new(lease.acquire(false).await))),
+            Turn::Each(_, leases) => loop {
+                if let Some(held) = take_all(leases).await {
+                    return Ok(Held::Each(held));
+                }
+                // Others want some of the same: let them have all that they need.
+                let sum = leases.iter().flat_map(|lease| lease.identity.bytes()).map(u64::from).sum::<u64>();
+                tokio::time::sleep(Duration::from_millis(sum % 5000)).await;
+            },
         }
     }
 }
@@ -360,6 +453,11 @@ impl Held {
         match self {
             Held::Names(claimed) => claimed.lost().await.to_string(),
             Held::Group(held) => held.lost().await.to_string(),
+            Held::Each(held) => {
+                let (why, ..) =
+                    futures::future::select_all(held.iter().map(|held| Box::pin(held.lost()))).await;
+                why.to_string()
+            }
         }
     }
 
@@ -367,11 +465,39 @@ impl Held {
         let released = match self {
             Held::Names(claimed) => claimed.release().await,
             Held::Group(held) => held.release().await,
+            Held::Each(held) => {
+                let released = futures::future::join_all(held.into_iter().map(lease::Held::release)).await;
+                released.into_iter().collect()
+            }
         };
         if let Err(error) = released {
             tracing::debug!(%error, "a lease was not released");
         }
     }
+}
+
+/// How long a process holds some of its leases while it waits for the others.
+const HALF_WAY: Duration = Duration::from_secs(45);
+
+/// Takes leases, all at a time: the leases of a process that died run out together. `None` when others have some of them and do not
+/// let go; what was had is given back, since they may wait for just that.
+async fn take_all(leases: &[Lease]) -> Option<Vec<lease::Held>> {
+    let mut waiting: FuturesUnordered<_> = leases.iter().map(|lease| lease.acquire(false)).collect();
+    let mut held: Vec<lease::Held> = Vec::new();
+    held.extend(waiting.next().await);
+    let until = tokio::time::Instant::now() + HALF_WAY;
+    while let Ok(next) = tokio::time::timeout_at(until, waiting.next()).await {
+        match next {
+            Some(next) => held.push(next),
+            None => return Some(held),
+        }
+    }
+    for held in held {
+        if let Err(error) = held.release().await {
+            tracing::debug!(%error, "a lease was not released");
+        }
+    }
+    None
 }
 
 /// Waits for its turn, works while it lasts, and waits for the next one when it is lost.

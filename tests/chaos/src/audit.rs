@@ -441,7 +441,9 @@ impl Books {
     /// What the pods of a queue and of those below it hold: all, and those that cannot be preempted.
     fn charged(&self, queue: &str, going_too: bool) -> (i64, i64) {
         let mut sums = (0, 0);
-        for pod in self.pods.values().filter(|p| p.holds() && (going_too || !p.deleting) && !p.reserves()) {
+        // Pods that ask autoscalers for a GPU are in no group, and come and go for as long as somebody waits.
+        let counts = |p: &&Pod| !p.reserves() && p.namespace != "kai-scale-adjust";
+        for pod in self.pods.values().filter(|p| p.holds() && (going_too || !p.deleting)).filter(counts) {
             if self.ancestors(self.queue_of(pod)).iter().any(|q| q == queue) {
                 sums.0 += pod.charged();
                 sums.1 += if pod.fixed { pod.charged() } else { 0 };

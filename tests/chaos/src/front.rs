@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request, Response};
+use http_body::Body as _;
 use http_body_util::BodyExt;
 use kube::client::Body;
 use muster_apiserver::ApiServer;
@@ -43,6 +44,8 @@ struct Pages {
     /// How often each process asked for each verb and resource.
     counts: BTreeMap<(&'static str, String), u64>,
     n_named: u64,
+    /// Bytes of what was written, by resource.
+    bytes: BTreeMap<String, u64>,
     /// The ten seconds of the last request, and what was asked in them.
     moment: u64,
     in_it: BTreeMap<(&'static str, String), u64>,
@@ -53,9 +56,13 @@ struct Pages {
 /// More requests than this in ten seconds: somebody asks again and again without waiting.
 const FRENZY: u64 = 20_000;
 
-/// How long the server takes for an answer. Without it, two programs that answer each other could keep virtual time from going on.
+/// How long the server takes for an answer, where no turns take time. Without it, two programs that answer each other could keep virtual
+/// time from going on.
 const READ: Duration = Duration::from_millis(1);
 const WRITE: Duration = Duration::from_millis(2);
+
+/// What the server remembers of a resource's past at the most.
+const HISTORY: u64 = 32 << 20;
 
 /// What was asked so far; clones are the same journal.
 #[derive(Debug, Clone)]
@@ -134,6 +141,19 @@ impl Journal {
                 line.bytes().fold(hash, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
             })
         })
+    }
+
+    /// About how many bytes the server's own memory of changes holds, which is bounded for each resource.
+    pub fn history(&self) -> u64 {
+        self.with(|pages| pages.bytes.values().map(|n| *n.min(&HISTORY)).sum())
+    }
+
+    fn weigh(&self, target: &Target, bytes: u64) {
+        let resource = target.resource.split('/').next().unwrap_or_default();
+        self.with(|pages| match pages.bytes.get_mut(resource) {
+            Some(sum) => *sum += bytes,
+            None => drop(pages.bytes.insert(resource.to_owned(), bytes)),
+        });
     }
 
     /// Everything that is remembered, for comparing two runs.
@@ -216,6 +236,8 @@ pub struct Front {
     pub server: ApiServer,
     pub journal: Journal,
     pub who: &'static str,
+    /// Answers take a while.
+    pub slow: bool,
 }
 
 impl Service<Request<Body>> for Front {
@@ -228,13 +250,13 @@ impl Service<Request<Body>> for Front {
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let Front { mut server, journal, who } = self.clone();
+        let Front { mut server, journal, who, slow } = self.clone();
         Box::pin(async move {
             let uri = request.uri().clone();
             let target = Target::of(request.method(), uri.path(), uri.query().unwrap_or(""));
             journal.count(who, &target, uri.path());
             let reads = request.method() == Method::GET;
-            if who != USER {
+            if slow {
                 tokio::time::sleep(if reads { READ } else { WRITE }).await;
             }
             let what = if reads { String::new() } else { format!("{} {}", request.method(), uri.path()) };
@@ -256,6 +278,9 @@ impl Service<Request<Body>> for Front {
             let answer = Service::<Request<Body>>::call(&mut server, request).await;
             let status = answer.as_ref().map_or(0, |answer| answer.status().as_u16());
             journal.write(who, &target, what, status, said);
+            if let Some(answer) = answer.as_ref().ok().filter(|_| !reads && status < 300) {
+                journal.weigh(&target, answer.body().size_hint().exact().unwrap_or_default());
+            }
             answer.map_err(Into::into)
         })
     }

@@ -184,7 +184,7 @@ async fn course(plan: Plan) -> Result<Outcome> {
         findings.extend(rest::wait(&world).await?);
         findings.extend(auditor.take_findings());
         findings.extend(rest::check(&world, &auditor).await?);
-        findings.extend(incomplete(&world, &driver).await?);
+        findings.extend(incomplete(&world).await?);
         say("everything is done", &world);
     }
     if findings.is_empty() {
@@ -227,21 +227,21 @@ fn subjects(finding: &str) -> Vec<String> {
 
 /// Jobs that are not complete.
 ///
-/// One that is made again after others of its gang have succeeded waits for ever by KAI's rules: those that have succeeded do not
-/// count toward the minimum. That is no finding here.
-async fn incomplete(world: &World, driver: &Driver) -> Result<Vec<String>> {
+/// What is left of a gang is enough once others of it have succeeded, which the scheduler sees by their pods. Where these are gone (with
+/// their node, say), what is left waits for ever, as with KAI; that is no finding.
+async fn incomplete(world: &World) -> Result<Vec<String>> {
     let jobs = world.list(&format!("/apis/batch/v1/namespaces/{NAMESPACE}/jobs")).await?;
+    let pods = world.list(&format!("/api/v1/namespaces/{NAMESPACE}/pods")).await?;
     let is_complete = |job: &Value| {
         let conditions = job["status"]["conditions"].as_array();
         conditions.into_iter().flatten().any(|c| c["type"] == "Complete" && c["status"] == "True")
     };
-    let has_its_minimum = |job: &Value| {
-        let number = |value: &Value| value.as_u64().unwrap_or(0);
-        let left = number(&job["spec"]["completions"]).saturating_sub(number(&job["status"]["succeeded"]));
-        let name = job["metadata"]["name"].as_str().unwrap_or_default();
-        driver.works.get(name).is_none_or(|work| left.min(number(&job["spec"]["parallelism"])) >= work.min)
+    let can_be_seen = |job: &Value| {
+        let of_job = |pod: &&Value| pod["metadata"]["labels"]["app"] == job["metadata"]["name"];
+        let succeeded = pods.iter().filter(of_job).filter(|pod| pod["status"]["phase"] == "Succeeded");
+        succeeded.count() as u64 >= job["status"]["succeeded"].as_u64().unwrap_or(0)
     };
-    let open = jobs.iter().filter(|job| !is_complete(job) && has_its_minimum(job));
+    let open = jobs.iter().filter(|job| !is_complete(job) && can_be_seen(job));
     Ok(open
         .map(|job| format!("job {} is not complete: {}", job["metadata"]["name"], job["status"]))
         .collect())

@@ -23,6 +23,7 @@ use crate::admission::Admission;
 use crate::front::{Front, Journal, USER};
 use crate::process::{self, Process, Role};
 use crate::random::Random;
+use crate::turns::{Turned, Turns};
 
 pub const NAMESPACE: &str = "chaos";
 
@@ -54,8 +55,8 @@ pub struct World {
     pub mode: BindMode,
     pub fleet: Fleet,
     pub processes: BTreeMap<Role, Process>,
-    /// Everything is on one thread, on virtual time.
-    same_thread: bool,
+    /// Everything is on one thread, on virtual time, and in turn.
+    turns: Option<Turns>,
     n_started: u64,
     faults: Random,
     is_down: bool,
@@ -93,8 +94,14 @@ impl World {
         let background = server.clone();
         tokio::spawn(inside.clone().run_until_cancelled_owned(async move { background.run().await }));
 
+        let turns = same_thread.then(Turns::default);
+        if let Some(turns) = turns.clone() {
+            tokio::spawn(inside.clone().run_until_cancelled_owned(turns.serve()));
+        }
+
         // Admission is part of the server here: it dies with it only.
-        let direct = kube::Client::new(server.clone(), "default");
+        let inner = Turned { inner: server.clone(), who: "admission", turns: turns.clone() };
+        let direct = kube::Client::new(inner, "default");
         let (cx, write_events) = Context::new(direct.clone(), "muster-admission", clock, inside.clone());
         let (judge, filled) = muster_webhook::Watched::new(&cx);
         let settings = muster_webhook::Settings {
@@ -114,7 +121,8 @@ impl World {
 
         // A run on virtual time ends; one on the wall clock must not grow.
         let journal = Journal::new(if same_thread { 40_000 } else { 2_000 });
-        let user = Front { server: server.clone(), journal: journal.clone(), who: USER };
+        let user = Front { server: server.clone(), journal: journal.clone(), who: USER, slow: false };
+        let user = Turned { inner: user, who: USER, turns: turns.clone() };
         let mut world = World {
             server,
             api: Api::new(kube::Client::new(user, "default"), "chaos"),
@@ -123,7 +131,7 @@ impl World {
             mode,
             fleet,
             processes: BTreeMap::new(),
-            same_thread,
+            turns,
             n_started: 0,
             faults: Random::new(seed ^ 0xfa_17),
             is_down: false,
@@ -194,8 +202,10 @@ impl World {
             line.cut();
         }
         let faults = FaultLayer::new(self.faults.number(), Vec::new());
-        let front = Front { server: self.server.clone(), journal: self.journal.clone(), who: role.name() };
-        let client = kube::Client::new(faults.layer(line.layer(front)), "default");
+        let (who, slow) = (role.name(), self.turns.is_none());
+        let front = Front { server: self.server.clone(), journal: self.journal.clone(), who, slow };
+        let way = Turned { inner: faults.layer(line.layer(front)), who, turns: self.turns.clone() };
+        let client = kube::Client::new(way, "default");
         let identity = format!("{}-{}", role.name(), self.n_started);
         let root: futures::future::BoxFuture<'static, ()> = if role == Role::Sim {
             let mut options =
@@ -211,7 +221,7 @@ impl World {
                 }
             })
         } else {
-            Box::pin(process::run(client, self.clock, role, self.mode, identity, self.same_thread))
+            Box::pin(process::run(client, self.clock, role, self.mode, identity, self.turns.is_some()))
         };
         self.processes.insert(role, Process::start(role, line, faults, root));
     }

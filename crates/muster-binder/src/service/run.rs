@@ -66,6 +66,10 @@ pub(super) fn start(cx: &Context, binder: &Binder) -> impl Future<Output = ()> +
                 } else {
                     members.remove(&request.key())
                 };
+                // Whoever is gone may have been the one that spoke for all.
+                if change.new.is_none() {
+                    members.iter().for_each(|member| queue.add(member.clone()));
+                }
                 if members.is_empty() {
                     rounds.remove(&round.id);
                 }
@@ -209,13 +213,22 @@ impl Service {
         };
         let again = whole_again(&gang, &results);
         let mut next = Next::Idle;
+        let mut unwritten: Option<ApiError> = None;
         for ((request, assignment), result) in open.iter().zip(results) {
             let result = result.map_err(|error| match error {
                 // Whether it is worth another attempt is for its gang to say.
                 BindError::RolledBack { .. } if again => BindError::retry(error.to_string()),
                 other => other,
             });
-            next = next.or(self.end(request, assignment, result).await?);
+            match self.end(request, assignment, result).await {
+                Ok(then) => next = next.or(then),
+                Err(error) => unwritten = Some(error),
+            }
+        }
+        if let Some(error) = unwritten {
+            // Another of them may be the first open one now.
+            open.iter().for_each(|(request, _)| self.queue.add(request.key()));
+            return Err(error);
         }
         if let Next::After(wait) = next {
             for (request, _) in &open {
@@ -308,8 +321,8 @@ impl Service {
                 self.requests.enter(answer);
                 Ok(())
             }
-            // It is gone, or replaced: then there is another one to look at.
-            Err(error) if error.not_found() || error.conflict() => Ok(()),
+            Err(error) if error.not_found() => Ok(()),
+            // It was replaced, or others wrote it at the same time: either way it is looked at again.
             Err(error) => Err(error),
         }
     }

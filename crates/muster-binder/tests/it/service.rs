@@ -210,6 +210,34 @@ async fn a_gang_of_requests_is_bound_whole_or_given_back() {
     c.until(MINUTE, reason, async |c| c.request_status("r0").await).await;
 }
 
+/// The first of them speaks for all; when it is gone, another does.
+#[tokio::test(start_paused = true)]
+async fn a_gang_whose_first_pod_is_deleted_is_given_back() {
+    let c = cluster(1, 1).await;
+    c.serve(None);
+    let gang = [c.plain("r0", "node-0").await, c.plain("r1", "node-0").await, c.plain("r2", "node-0").await];
+    let faults =
+        FaultLayer::new(1, vec![Rule::on("create", "bindrequests").after(2).fault(Fault::Status(500))]);
+    c.binder(Some(&faults)).submit_gang(&gang, 3, 1).await;
+    c.until(SOON, "- - -", async |c| c.request_status("r1").await).await;
+    c.delete("/api/v1/namespaces/default/pods/r0").await;
+    let reason = "Failed 1 cannot be bound: only 1 of the 3 requests of its gang are there, 3 are needed";
+    c.until(MINUTE, reason, async |c| c.request_status("r1").await).await;
+}
+
+/// A status that could not be written is written later, whichever of the gang it is.
+#[tokio::test(start_paused = true)]
+async fn a_gang_of_requests_survives_conflicts() {
+    let c = cluster(1, 1).await;
+    let clash = Rule::on("patch", "bindrequests/status").after(1).times(2).fault(Fault::Status(409));
+    c.serve(Some(&FaultLayer::new(1, vec![clash])));
+    let gang = [c.plain("p0", "node-0").await, c.plain("p1", "node-0").await, c.plain("p2", "node-0").await];
+    c.binder(None).submit_gang(&gang, 3, 4).await;
+    for name in ["p0", "p1", "p2"] {
+        c.until(MINUTE, "Succeeded - -", async |c| c.request_status(name).await).await;
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_gang_of_requests_is_tried_again_together() {
     let c = cluster(1, 1).await;

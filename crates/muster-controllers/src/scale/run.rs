@@ -125,7 +125,8 @@ impl Scale {
                 self.pods.get(key).is_some_and(|pod| fractions::may_be_stuck(&pod, &self.options))
             });
             let pods = candidates.iter().filter_map(|key| self.pods.get(key));
-            pods.filter(|pod| fractions::is_stuck(pod, &self.options)).collect()
+            let stuck = pods.filter(|pod| fractions::is_stuck(pod, &self.options));
+            stuck.filter(|pod| self.room_would_help(pod)).collect()
         };
         let scaling = self.pods.in_namespace(&self.options.namespace);
         let cooled_at = *lock(&self.cooled_at);
@@ -150,6 +151,11 @@ impl Scale {
         let cooled_at = *lock(&self.cooled_at);
         let left = cooled_at.saturating_duration_since(Instant::now());
         Ok(if stuck.is_empty() || left.is_zero() { Next::Idle } else { Next::After(left) })
+    }
+
+    fn room_would_help(&self, pod: &Pod) -> bool {
+        let group = group_of(pod).and_then(|key| self.groups.get(&key));
+        group.is_none_or(|group| fractions::room_would_help(&group))
     }
 
     async fn create_scaling_pod(&self, body: &serde_json::Value) -> Result<(), ApiError> {

@@ -232,7 +232,42 @@ pub fn all() -> Vec<Case> {
             },
         ));
     }
+    for (jobs, pods) in [(10_000, 1), (500, 20), (20, 500), (1, 10_000)] {
+        cases.push(case(
+            &format!("volcano/{jobs}x{pods}"),
+            "Volcano's rules and default plugins: jobs of one-core pods on 1,000 empty nodes of 32 cores",
+            move |e| {
+                // Upstream's own scheduler, in memory, places 380 pods a second.
+                by_volcano(e, e.size(1000), e.size(jobs), pods.min(e.size(10_000)), Some(ms(26_400)))
+            },
+        ));
+    }
     cases
+}
+
+/// Volcano's gangs on empty nodes: all of them are bound.
+fn by_volcano(effort: Effort, nodes: u32, jobs: u32, pods: u32, theirs: Option<Duration>) -> Outcome {
+    let mut outcome = Outcome::default();
+    let (mut builds, mut cycles) = (Vec::new(), Vec::new());
+    let n = jobs * pods;
+    for i in 0..effort.repetitions(3) {
+        let (cluster, policy) = crate::clusters::volcano(nodes, jobs, pods);
+        let before = cluster.clone();
+        let ((mut engine, _), build) = measured(|| Engine::build(cluster, policy.clone()));
+        let (decisions, cycle) = measured(|| engine.cycle(Time(NOW)));
+        builds.push(build);
+        cycles.push(cycle);
+        if i == 0 {
+            outcome.peak_kib = peak_kib();
+            check(&mut outcome, &before, &policy, &decisions);
+            outcome.expect("pods bound", decisions.binds.len(), n as usize);
+        }
+    }
+    outcome.figure("build", percentile(&builds, 50));
+    let cycle = outcome.figure("cycle", percentile(&cycles, 50));
+    // 50,000 pods a second.
+    (cycle.target, cycle.theirs, cycle.pods) = (Some(Duration::from_micros(20) * n), theirs, Some(n));
+    outcome
 }
 
 /// Places gangs of 8 on empty nodes of 16 GPUs, ten pods for each node.

@@ -5,8 +5,8 @@
 
 use muster_generate::bench;
 use muster_model::{
-    AffinityTerm, Bound, Change, Cluster, Expr, GPU, Gang, GpuShare, Key, LabelSelector, Name, Op, Pod,
-    PodState, Preemptibility, Resource, Shape, ShareSize, TopologyRule,
+    Action, AffinityTerm, Bound, Change, Cluster, Dialect, Expr, GPU, Gang, GpuShare, Key, LabelSelector,
+    Name, Op, Pod, PodState, Policy, Preemptibility, Resource, Shape, ShareSize, TopologyRule, volcano,
 };
 use std::sync::Arc;
 
@@ -195,4 +195,99 @@ fn reshape(cluster: Cluster, change: impl Fn(&Pod, &mut Shape)) -> Cluster {
         Arc::new(Pod { shape, ..(**pod).clone() })
     });
     Cluster { pods: pods.collect(), ..cluster }
+}
+
+/// Empty nodes of 32 cores, jobs of one-core pods that need all of them, and Volcano's default plugins with binpack.
+pub fn volcano(nodes: u32, jobs: u32, pods: u32) -> (Cluster, Policy) {
+    let mut cluster = bench::empty(nodes, 0, nodes.div_ceil(16));
+    cluster.topologies.clear();
+    for node in &mut cluster.nodes {
+        let amounts = [(Resource::Cpu, 32_000), (Resource::Memory, 256 << 30), (Resource::Pods, 110)];
+        Arc::make_mut(node).allocatable = amounts.into_iter().collect();
+    }
+    bench::queues(&mut cluster, &[]);
+    let queue = cluster.queues.pop().map(|queue| {
+        let facts = volcano::Queue { weight: 1, open: true, reclaimable: true, ..volcano::Queue::default() };
+        Arc::new(muster_model::Queue {
+            name: "default".into(),
+            volcano: Some(Arc::new(facts)),
+            ..(*queue).clone()
+        })
+    });
+    cluster.queues.extend(queue);
+    let requests = [(Resource::Cpu, 1000), (Resource::Memory, 1 << 30), (Resource::Pods, 1)];
+    let shape = Arc::new(Shape { requests: requests.into_iter().collect(), ..Shape::default() });
+    let task = Arc::new(volcano::Task {
+        role: "worker".into(),
+        priority: 1,
+        pod_priority: 0,
+        index: None,
+        preemptable: true,
+        never_preempts: false,
+        revocable: false,
+        cooldown_until: None,
+        critical: false,
+        started: None,
+        devices: Vec::new(),
+        fit: None,
+    });
+    for job in 0..jobs {
+        bench::add_gang(&mut cluster, &format!("job-{job:05}"), "default", pods, job, &shape);
+    }
+    for gang in &mut cluster.gangs {
+        let facts = volcano::Group {
+            phase: volcano::Phase::Pending,
+            min_member: pods,
+            roles: [("worker".into(), pods)].into(),
+            min_resources: Some([(Resource::Cpu, 1000), (Resource::Memory, 1 << 30)].into_iter().collect()),
+            sub_groups: vec![volcano::SubGroup { id: "".into(), policy: None, index: 0 }],
+            leaves: vec![volcano::Leaf { group: 0, sub: 0, role: "worker".into() }],
+            ..volcano::Group::default()
+        };
+        Arc::make_mut(gang).volcano = Some(Arc::new(facts));
+    }
+    for pod in &mut cluster.pods {
+        Arc::make_mut(pod).volcano = Some(task.clone());
+    }
+    (cluster, volcano_policy())
+}
+
+fn volcano_policy() -> Policy {
+    use volcano::{Filters, Hook, Hooks, Packing, Plugin, PluginKind, Weights};
+    let hooks = [
+        Hook::JobOrder,
+        Hook::TaskOrder,
+        Hook::QueueOrder,
+        Hook::JobReady,
+        Hook::JobPipelined,
+        Hook::JobStarving,
+        Hook::JobEnqueued,
+        Hook::Overused,
+        Hook::Allocatable,
+        Hook::Preemptive,
+        Hook::Preemptable,
+        Hook::Reclaimable,
+        Hook::Predicate,
+        Hook::NodeOrder,
+    ];
+    let enabled: Hooks = hooks.into_iter().collect();
+    let on = |kind: PluginKind| Plugin { kind, enabled };
+    let tiers = vec![
+        vec![on(PluginKind::Priority), on(PluginKind::Gang), on(PluginKind::Conformance)],
+        vec![
+            on(PluginKind::Overcommit { factor: 1200 }),
+            on(PluginKind::Drf),
+            on(PluginKind::Predicates(Filters::default())),
+            on(PluginKind::Proportion),
+            on(PluginKind::NodeOrder(Weights::default())),
+            on(PluginKind::Binpack(Packing::default())),
+        ],
+    ];
+    Policy {
+        dialect: Dialect::Volcano,
+        actions: vec![Action::Enqueue, Action::Allocate, Action::Backfill],
+        quotas: false,
+        volcano: Some(Arc::new(volcano::Conf { tiers, ..volcano::Conf::default() })),
+        ..Policy::default()
+    }
 }

@@ -23,8 +23,9 @@ mod tests;
 
 pub use finding::{Finding, When};
 
+use muster_model::volcano::{Hook, PluginKind};
 use muster_model::{
-    Action, Cluster, Decisions, Evict, Gang, Key, Min, Name, Node, Placement, Pod, PodState, Policy,
+    Action, Cluster, Decisions, Dialect, Evict, Gang, Key, Min, Name, Node, Placement, Pod, PodState, Policy,
 };
 use std::collections::BTreeMap;
 
@@ -38,13 +39,28 @@ pub fn audit(before: &Cluster, policy: &Policy, decisions: &Decisions) -> Vec<Fi
             continue;
         }
         room::check(&world, &scene, &mut findings);
-        devices::check(&world, &scene, &mut findings);
-        rules::check(&world, &scene, &mut findings);
+        if filters_apply(policy) {
+            devices::check(&world, &scene, &mut findings);
+            rules::check(&world, &scene, &mut findings);
+        }
+    }
+    // Volcano's gangs, queues and victims go by its plugins, which may be anything; room and devices are the same for all.
+    if policy.dialect == Dialect::Volcano {
+        return findings;
     }
     gangs::check(&world, &mut findings);
     queues::check(&world, &mut findings);
     victims::check(&world, &mut findings);
     findings
+}
+
+/// Whether nodes are filtered by what pods say about them: under Volcano that is a plugin, and may be off.
+fn filters_apply(policy: &Policy) -> bool {
+    let Some(conf) = &policy.volcano else { return true };
+    conf.tiers.iter().flatten().any(|plugin| {
+        matches!(plugin.kind, PluginKind::Predicates(filters) if filters.all())
+            && plugin.enabled.has(Hook::Predicate)
+    })
 }
 
 /// The cluster with its names resolved, and what was decided about each pod.

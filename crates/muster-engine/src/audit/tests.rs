@@ -71,6 +71,7 @@ impl Case {
             gpus: Gpus { memory: Some(40_000), ..Gpus::default() },
             numa: None,
             attach_limits: Default::default(),
+            load: None,
         };
         change(&mut node);
         let mut case = self;
@@ -90,6 +91,7 @@ impl Case {
             preempt_min_runtime: None,
             reclaim_min_runtime: None,
             usage: Default::default(),
+            volcano: None,
         };
         change(&mut queue);
         self.cluster.queues.push(Arc::new(queue));
@@ -112,6 +114,7 @@ impl Case {
             preemption_delay: Span::ZERO,
             staleness_grace: None,
             declared_end: None,
+            volcano: None,
         };
         change(&mut gang);
         self.cluster.gangs.push(Arc::new(gang));
@@ -143,6 +146,7 @@ impl Case {
             gpus: Vec::new(),
             zones: Vec::new(),
             nominated: None,
+            volcano: None,
         };
         change(&mut pod);
         self.cluster.pods.push(Arc::new(pod));
@@ -240,9 +244,11 @@ impl Case {
     /// A topology of racks and hosts.
     fn racks(mut self) -> Self {
         let level = |label: &str| Level { label: label.into(), alias: None };
-        self.cluster
-            .topologies
-            .push(Arc::new(Topology { name: "t".into(), levels: vec![level("rack"), level("host")] }));
+        self.cluster.topologies.push(Arc::new(Topology {
+            name: "t".into(),
+            levels: vec![level("rack"), level("host")],
+            domains: Vec::new(),
+        }));
         self
     }
 }

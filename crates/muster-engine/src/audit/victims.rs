@@ -62,17 +62,13 @@ fn right(world: &World<'_>, victim: usize, pod: usize, evict: &Evict, findings: 
                 });
             }
         }
-        Action::Reclaim => {
-            if victim.queue == by.queue {
-                findings.push(Finding::SameQueue { pod: pod.clone(), queue: by.queue.clone() });
-            }
+        Action::Reclaim if victim.queue == by.queue => {
+            findings.push(Finding::SameQueue { pod: pod.clone(), queue: by.queue.clone() });
         }
-        Action::Consolidate => {
-            if !evict.moved {
-                findings.push(Finding::Lost { pod: pod.clone() });
-            }
+        Action::Consolidate if !evict.moved => {
+            findings.push(Finding::Lost { pod: pod.clone() });
         }
-        Action::Allocate | Action::EvictStaleGangs => {}
+        _ => {}
     }
 }
 
@@ -191,7 +187,7 @@ fn min_runtime(world: &World<'_>, victim: &Gang, by: &Gang, action: Action) -> O
             let said = own.iter().skip(from).find_map(|queue| queues[*queue].reclaim_min_runtime);
             Some(said.unwrap_or(world.policy.reclaim_min_runtime))
         }
-        Action::Allocate | Action::Consolidate | Action::EvictStaleGangs => None,
+        _ => None,
     }
 }
 

@@ -431,11 +431,17 @@ fn what_does_not_exist() {
     }
     check("topologies and levels", |cluster| {
         shaped(one_gpu())(cluster);
-        cluster.topologies.push(Arc::new(Topology { name: "empty".into(), levels: Vec::new() }));
+        cluster.topologies.push(Arc::new(Topology {
+            name: "empty".into(),
+            levels: Vec::new(),
+            domains: Vec::new(),
+        }));
         let twice = Level { label: "host".into(), alias: None };
-        cluster
-            .topologies
-            .push(Arc::new(Topology { name: "twice".into(), levels: vec![twice.clone(), twice] }));
+        cluster.topologies.push(Arc::new(Topology {
+            name: "twice".into(),
+            levels: vec![twice.clone(), twice],
+            domains: Vec::new(),
+        }));
         for (i, (topology, required, preferred)) in [
             ("nobody", Some("host"), None),
             ("empty", Some("host"), None),

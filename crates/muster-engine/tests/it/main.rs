@@ -21,4 +21,6 @@ mod small;
 #[cfg(test)]
 mod still;
 #[cfg(test)]
+mod volcano;
+#[cfg(test)]
 mod world;

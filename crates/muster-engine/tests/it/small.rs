@@ -25,6 +25,7 @@ pub fn node(name: &str, allocatable: Amounts) -> Node {
         gpus: Gpus { memory: Some(80_000), ..Gpus::default() },
         numa: None,
         attach_limits: BTreeMap::new(),
+        load: None,
     }
 }
 
@@ -40,6 +41,7 @@ pub fn queue(name: &str, parent: Option<&str>) -> Queue {
         preempt_min_runtime: None,
         reclaim_min_runtime: None,
         usage: BTreeMap::new(),
+        volcano: None,
     }
 }
 
@@ -62,6 +64,7 @@ pub fn gang(name: &str, groups: Vec<Group>) -> Gang {
         preemption_delay: Span::ZERO,
         staleness_grace: None,
         declared_end: None,
+        volcano: None,
     }
 }
 
@@ -82,6 +85,7 @@ pub fn pod(name: &str, gang: &str, shape: Shape) -> Pod {
         gpus: Vec::new(),
         zones: Vec::new(),
         nominated: None,
+        volcano: None,
     }
 }
 

@@ -47,6 +47,7 @@ fn gang(mut cluster: Cluster, name: &str, min: Option<u32>, leaves: &[(&str, u32
                 gpus: Vec::new(),
                 zones: Vec::new(),
                 nominated: None,
+                volcano: None,
             }));
         }
     }
@@ -64,6 +65,7 @@ fn gang(mut cluster: Cluster, name: &str, min: Option<u32>, leaves: &[(&str, u32
         preemption_delay: Span::ZERO,
         staleness_grace: None,
         declared_end: None,
+        volcano: None,
     }));
     cluster
 }

@@ -1,7 +1,7 @@
 //! Kubernetes Jobs: one group per Job. Its parallelism is no minimum: only the annotation says how many pods it needs at
 //! once.
 
-use super::numbers::annotated;
+use super::numbers::{annotated, count};
 use crate::group::{Ask, Grouping, GroupingError, Min};
 use crate::keys;
 
@@ -16,6 +16,13 @@ pub fn shape(ask: &Ask<'_>, grouping: &mut Grouping) -> Result<(), GroupingError
         return Ok(());
     }
     let value = ask.subject.annotation(keys::MIN_MEMBER);
-    grouping.min = Min::Members(annotated(grouping, &ask.subject.shown(), keys::MIN_MEMBER, value, 0, 1));
+    let min = annotated(grouping, &ask.subject.shown(), keys::MIN_MEMBER, value, 0, 1);
+    grouping.min = Min::Members(min);
+    // A pod that is lost when others have succeeded is made again, and must not wait for the minimum to come together once more.
+    // No API server takes a count that is none.
+    let completions = count("", "spec", ask.subject.spec, &["completions"]).ok().flatten();
+    if let Some(n) = completions.filter(|_| min > 1) {
+        grouping.annotations.insert(keys::MEMBERS.to_owned(), n.to_string());
+    }
     Ok(())
 }

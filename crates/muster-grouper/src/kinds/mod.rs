@@ -94,7 +94,8 @@ pub fn keep(group: &str, kind: &str) -> Keep {
             | ("amlarc.azureml.com", "AmlJob")
             | ("scheduler.grove.io", "PodGang")
     );
-    Keep { spec, status: matches!((group, kind), ("ray.io", "RayJob" | "RayService")) }
+    let completions = (group, kind) == ("batch", "Job");
+    Keep { spec, completions, status: matches!((group, kind), ("ray.io", "RayJob" | "RayService")) }
 }
 
 /// One pod is enough.

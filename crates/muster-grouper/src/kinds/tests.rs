@@ -9,7 +9,7 @@ use std::sync::Arc;
 use muster_runtime::common::Pod;
 use serde_json::{Value, json};
 
-use crate::chain::{Keep, Owner, Reference};
+use crate::chain::{Owner, Reference};
 use crate::group::{Grouping, GroupingError, Min, Topology, World, group};
 use crate::{Defaults, Options, keys};
 
@@ -28,7 +28,7 @@ pub fn owner(head: &str, rest: &str) -> Arc<Owner> {
     object["metadata"]["name"] = json!(name);
     object["metadata"]["namespace"] = json!("ns");
     object["metadata"]["uid"] = json!(format!("u-{name}"));
-    let keep = Keep { spec: true, status: true };
+    let keep = super::keep(crate::chain::group_of(api_version), kind);
     Arc::new(Owner::read(api_version, kind, &object.to_string(), keep).unwrap())
 }
 
@@ -278,6 +278,24 @@ fn jobs() {
         ..Case::default()
     };
     case.check("", &job("8"), "pg-p-0-u-j 1");
+}
+
+#[test]
+fn jobs_say_how_many_pods_they_need_in_all() {
+    #[track_caller]
+    fn check(min: &str, spec: &str, expected: Option<&str>) {
+        let job = owner(
+            "batch/v1 Job j",
+            &format!("metadata: {{annotations: {{kai.scheduler/batch-min-member: {min:?}}}}}\nspec: {spec}"),
+        );
+        let grouping = Case::default().group(&pod(""), &[job]).unwrap();
+        assert_eq!(grouping.annotations.get(keys::MEMBERS).map(String::as_str), expected);
+    }
+    check("4", "{parallelism: 4, completions: 8}", Some("8"));
+    check("4", "{parallelism: 4}", None);
+    check("1", "{completions: 8}", None);
+    check("4", "{completions: -8}", None);
+    check("4", "{completions: many}", None);
 }
 
 #[test]

@@ -2,7 +2,9 @@
 //!
 //! 1.36 (`v1alpha2`): a Workload of templates and a PodGroup for each clique, named by `schedulingGroup` of its pods. 1.35
 //! (`v1alpha1`): a Workload alone, named by `workloadRef`. Older: nothing; pods are held until the gang is complete, and that is
-//! said. Groups of that API are gangs each for itself; that they belong together is lost, and said to be.
+//! said. Groups of that API are gangs each for itself. What it cannot be told (that several groups belong together, that they are packed
+//! together, or anything at all on an older server) is held up by the gates: the pods are freed when all of them have room, and bound to
+//! the domain that was found for them.
 
 use std::sync::Arc;
 
@@ -64,9 +66,10 @@ impl Backend for Default {
             GangApi::None => Emission {
                 resources: Vec::new(),
                 losses: vec![
-                    "the gang: this server has no gang API; pods are only held until all of them exist"
+                    "the gang: this server has no gang API; pods are held until all of them have room"
                         .to_owned(),
                 ],
+                hold: gang.min_total() > 1,
             },
         })
     }
@@ -101,7 +104,7 @@ fn body(gang: &PodGang, spec: Value) -> Value {
 
 fn apart(gang: &PodGang) -> Option<String> {
     (gang.spec.podgroups.len() > 1)
-        .then(|| "that the groups belong together: each is placed as a gang of its own".to_owned())
+        .then(|| "that the groups belong together: they are held until all have room, then each is placed as a gang of its own".to_owned())
 }
 
 fn first(gang: &PodGang) -> Emission {
@@ -115,12 +118,14 @@ fn first(gang: &PodGang) -> Emission {
         vec![group(WHOLE, gang.min_total())]
     };
     if is_packed(gang) {
-        losses.push("topology".to_owned());
+        losses.push("topology: pods are bound to a domain that had room when they were freed".to_owned());
     }
     let spec = json!({"controllerRef": controller_ref(gang), "podGroups": groups});
     let name = gang.metadata.name.clone();
     let workload = Desired { resource: WORKLOAD_1, name, body: body(gang, spec), immutable: true };
-    Emission { resources: vec![workload], losses }
+    // One group is a gang by itself; its packing is lost on this server.
+    let hold = gang.spec.podgroups.len() > 1 || has_required(gang);
+    Emission { resources: vec![workload], losses, hold }
 }
 
 fn is_packed(gang: &PodGang) -> bool {
@@ -133,7 +138,9 @@ fn second(gang: &PodGang) -> Emission {
     let mut losses: Vec<String> = apart(gang).into_iter().collect();
     let is_alone = gang.spec.podgroups.len() == 1;
     if !is_alone && gang.spec.topology_constraint.is_some() {
-        losses.push("topology of the gang".to_owned());
+        losses.push(
+            "topology of the gang: pods are bound to a domain that had room when they were freed".to_owned(),
+        );
     }
     for config in &gang.spec.topology_constraint_group_configs {
         losses.push(format!("groups packed together ({})", config.name));
@@ -182,7 +189,19 @@ fn second(gang: &PodGang) -> Emission {
     let name = gang.metadata.name.clone();
     let mut resources = vec![Desired { resource: WORKLOAD, name, body: body(gang, spec), immutable: true }];
     resources.extend(groups);
-    Emission { resources, losses }
+    let hold = !is_alone;
+    Emission { resources, losses, hold }
+}
+
+fn has_required(gang: &PodGang) -> bool {
+    let configs =
+        gang.spec.topology_constraint_group_configs.iter().map(|config| &config.topology_constraint);
+    let groups = gang.spec.podgroups.iter().map(|group| &group.topology_constraint);
+    std::iter::once(&gang.spec.topology_constraint)
+        .chain(configs)
+        .chain(groups)
+        .flatten()
+        .any(|constraint| !constraint.levels().0.is_empty())
 }
 
 #[cfg(test)]

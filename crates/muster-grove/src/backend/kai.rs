@@ -106,7 +106,7 @@ impl Backend for Kai {
         });
         Ok(Emission {
             resources: vec![Desired { resource: GROUP, name, body, immutable: false }],
-            losses: Vec::new(),
+            ..Emission::default()
         })
     }
 

@@ -84,7 +84,7 @@ impl Backend for Koordinator {
                 immutable: false,
             })
             .collect();
-        Ok(Emission { resources, losses })
+        Ok(Emission { resources, losses, ..Emission::default() })
     }
 
     fn observe(&self, there: &[Arc<Kept>]) -> Option<Waiting> {

@@ -73,7 +73,11 @@ impl Backend for T9k {
         }
         let body = json!({"metadata": {"labels": handed_on(gang)}, "spec": spec});
         let name = gang.metadata.name.clone();
-        Ok(Emission { resources: vec![Desired { resource: GROUP, name, body, immutable: false }], losses })
+        Ok(Emission {
+            resources: vec![Desired { resource: GROUP, name, body, immutable: false }],
+            losses,
+            hold: false,
+        })
     }
 }
 

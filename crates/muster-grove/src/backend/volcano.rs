@@ -82,7 +82,11 @@ impl Backend for Volcano {
         }
         let body = json!({"metadata": {"labels": handed_on(gang)}, "spec": spec});
         let name = gang.metadata.name.clone();
-        Ok(Emission { resources: vec![Desired { resource: GROUP, name, body, immutable: false }], losses })
+        Ok(Emission {
+            resources: vec![Desired { resource: GROUP, name, body, immutable: false }],
+            losses,
+            hold: false,
+        })
     }
 
     fn observe(&self, there: &[Arc<Kept>]) -> Option<Waiting> {

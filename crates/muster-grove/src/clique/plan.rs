@@ -12,7 +12,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use muster_runtime::clock::{later, stamp, until};
 use muster_runtime::common::Pod;
-use muster_runtime::object::{Meta, Selector, is_true};
+use muster_runtime::object::{Meta, Selector, Strings, is_true};
 use serde_json::{Map, Value, json};
 
 use crate::backend::{Marks, backend_of};
@@ -24,6 +24,7 @@ use crate::object::{
     PodClique, PodGang, condition as find_condition, condition_status, holds, index, label, list, number,
     text,
 };
+use crate::room::Domains;
 use crate::settings::BackendName;
 use crate::shape::Clique;
 
@@ -55,6 +56,8 @@ pub struct Plan {
     pub create: Vec<i64>,
     pub delete: Vec<Arc<Pod>>,
     pub ungate: Vec<Arc<Pod>>,
+    /// The node labels that they are bound to as they are freed.
+    pub domain: Strings,
     /// Pods with the merge patch that puts their marks right.
     pub mark: Vec<(Arc<Pod>, Value)>,
     pub status: Value,
@@ -222,10 +225,13 @@ fn gates(seen: &Seen<'_>, sorted: &Sorted<'_>, plan: &mut Plan) {
         .filter(|pod| is_gated(pod, seen.gates) && listed.contains(pod.metadata.name.as_str()))
         .filter(|pod| !plan.delete.iter().any(|gone| gone.metadata.uid == pod.metadata.uid));
     plan.ungate = free.map(|pod| (*pod).clone()).collect();
+    let chosen =
+        gang.metadata.annotation(keys::DOMAINS).and_then(|said| serde_json::from_str::<Domains>(said).ok());
+    plan.domain = chosen.and_then(|mut all| all.remove(&meta.name)).unwrap_or_default();
 }
 
-/// The patch that frees a pod of our gates, and of ours only.
-pub fn ungate_patch(pod: &Pod, gates: &[&str]) -> Value {
+/// The patch that frees a pod of our gates, and of ours only; a pod that is gated may still be bound to nodes with certain labels.
+pub fn ungate_patch(pod: &Pod, gates: &[&str], domain: &Strings) -> Value {
     let ours: Vec<Value> = pod
         .spec
         .scheduling_gates
@@ -234,7 +240,12 @@ pub fn ungate_patch(pod: &Pod, gates: &[&str]) -> Value {
         .filter(|name| gates.contains(name))
         .map(|name| json!({"$patch": "delete", "name": name}))
         .collect();
-    json!({"metadata": {"uid": pod.metadata.uid}, "spec": {"schedulingGates": ours}})
+    let mut patch = json!({"metadata": {"uid": pod.metadata.uid}, "spec": {"schedulingGates": ours}});
+    let unsaid = domain.iter().filter(|(key, _)| !pod.spec.node_selector.contains_key(*key));
+    for (key, value) in unsaid {
+        patch["spec"]["nodeSelector"][key] = json!(value);
+    }
+    patch
 }
 
 fn marks(seen: &Seen<'_>, sorted: &Sorted<'_>, plan: &mut Plan) {
@@ -343,7 +354,8 @@ fn update(
         .filter(|pod| is_ready(pod))
         .min_by_key(|pod| (pod.metadata.created(), pod.metadata.name.clone()));
     if let Some(next) = oldest
-        && n_new_ready >= completed.len()
+        // Whoever was replaced has a successor that is ready; those that were scaled away need none.
+        && n_new_ready as i64 >= (completed.len() as i64).min(clique.wanted() - stale.len() as i64)
         && n_ready >= clique.spec.min_available()
     {
         let mut selected = json!({"current": next.metadata.name});
@@ -656,7 +668,7 @@ mod tests {
     #[test]
     fn only_our_gate_is_lifted() {
         let c = case(1, 1);
-        let patch = ungate_patch(&pod("0g", &c.clique), &[keys::GATE, keys::GATE_TODAY]);
+        let patch = ungate_patch(&pod("0g", &c.clique), &[keys::GATE, keys::GATE_TODAY], &Strings::new());
         assert_eq!(
             patch["spec"],
             json!({"schedulingGates": [{"$patch": "delete", "name": "grove.io/podgang"}]})

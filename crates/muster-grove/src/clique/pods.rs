@@ -35,7 +35,7 @@ pub fn pod(
     let scheduler = text(&spec, &["schedulerName"]).to_owned();
     if !scheduler.is_empty() {
         spec["schedulerName"] = json!(place.options.pod_scheduler(&scheduler));
-    } else if !set.scheduler_name().is_empty() {
+    } else if !set.scheduler_name().is_empty() || !place.options.default_scheduler.is_empty() {
         // One gang, one scheduler: cliques that name none go where the others go.
         spec["schedulerName"] = json!(place.options.pod_scheduler(set.scheduler_name()));
     }

@@ -8,7 +8,7 @@ use muster_runtime::api::{Delete, Patch};
 use muster_runtime::clock::until;
 use muster_runtime::common::Pod;
 use muster_runtime::json::same_but_zeros;
-use muster_runtime::object::Object;
+use muster_runtime::object::{Object, controller_ref, is_true};
 use muster_runtime::queue::Next;
 use muster_runtime::{ApiError, Key};
 use serde_json::{Value, json};
@@ -16,7 +16,6 @@ use tokio::time::Instant;
 
 use super::plan::{Plan, Seen, plan, ungate_patch};
 use super::pods::pod;
-use crate::action::Action;
 use crate::backend::{Marks, Place, backend_of};
 use crate::claims;
 use crate::desk::Desk;
@@ -29,6 +28,8 @@ use crate::shape::{Clique, owned};
 
 /// Requests under way at a time for one clique.
 const AT_ONCE: usize = 64;
+/// The secret that lets containers start is made again after this long, should they still wait.
+const OPEN_AGAIN: Duration = Duration::from_secs(60);
 /// Counts of one clique are written at most this often.
 const STATUS: Duration = Duration::from_secs(1);
 
@@ -39,6 +40,7 @@ impl Desk {
             return Ok(Next::Idle);
         };
         if clique.metadata.deleting() {
+            self.opened.lock().unwrap_or_else(PoisonError::into_inner).remove(&clique.metadata.uid);
             self.release(&self.cliques, &*clique).await?;
             return Ok(Next::Idle);
         }
@@ -94,7 +96,7 @@ impl Desk {
             }
             _ => Vec::new(),
         };
-        let done = self.carry_out(&clique, &shape, &plan, bodies, &gates).await;
+        let done = self.carry_out(&clique, &shape, &plan, bodies, &gates, &pods).await;
         let next = match done {
             Ok(next) => next,
             Err(error) => {
@@ -164,6 +166,7 @@ impl Desk {
         plan: &Plan,
         bodies: Vec<Value>,
         gates: &[&str],
+        pods: &[Arc<Pod>],
     ) -> Result<Next, ApiError> {
         let mut next = Next::Idle;
         let name = &clique.metadata.name;
@@ -174,7 +177,7 @@ impl Desk {
             let there = mirror.owned_by(&clique.metadata.uid);
             next = next.or(self.act(clique, claim_actions(shape.set, &wanted, &there)).await?);
         }
-        next = next.or(self.open_start(clique, shape).await?);
+        next = next.or(self.open_start(clique, shape, pods).await?);
         for batch in plan.delete.chunks(AT_ONCE) {
             for result in join_all(batch.iter().map(|pod| self.delete_pod(pod))).await {
                 result?;
@@ -194,7 +197,8 @@ impl Desk {
             }
         }
         for batch in plan.ungate.chunks(AT_ONCE) {
-            let patches = batch.iter().map(|pod| (pod, Patch::Strategic, ungate_patch(pod, gates)));
+            let patches =
+                batch.iter().map(|pod| (pod, Patch::Strategic, ungate_patch(pod, gates, &plan.domain)));
             self.patch_pods(patches).await?;
         }
         for batch in plan.mark.chunks(AT_ONCE) {
@@ -245,7 +249,12 @@ impl Desk {
     }
 
     /// Lets the containers of a clique start once those before it are ready.
-    async fn open_start(&self, clique: &PodClique, shape: &Clique<'_>) -> Result<Next, ApiError> {
+    async fn open_start(
+        &self,
+        clique: &PodClique,
+        shape: &Clique<'_>,
+        pods: &[Arc<Pod>],
+    ) -> Result<Next, ApiError> {
         if self.options.start_step != StartStep::Secret {
             return Ok(Next::Idle);
         }
@@ -262,20 +271,41 @@ impl Desk {
         if !parents.iter().all(is_ready) {
             return Ok(Next::Idle);
         }
-        let name = names::start_secret(&clique.metadata.uid);
-        let Some(mirror) = self.mirror(made::SECRET).await else { return Ok(Next::Idle) };
-        if mirror.get(&Key::new(namespace.clone(), name.clone())).is_some() {
-            return Ok(Next::Idle);
+        // Secrets are made and never read: nobody should need the right to read those of all namespaces. Whoever took one
+        // away is outdone as long as somebody waits for it.
+        let is_waited_for =
+            pods.iter().any(|pod| pod.is_bound() && !is_true(&pod.status.conditions, "Ready"));
+        let uid = &clique.metadata.uid;
+        {
+            let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+            let now = Instant::now();
+            match opened.get(uid) {
+                Some(last) if !is_waited_for || now.saturating_duration_since(*last) < OPEN_AGAIN => {
+                    return Ok(Next::Idle);
+                }
+                _ => {}
+            }
+            opened.insert(uid.clone(), now);
         }
+        let name = names::start_secret(uid);
         let after: Vec<String> = parents.into_iter().map(|(name, _)| name).collect();
         let body = json!({
+            "apiVersion": "v1",
+            "kind": "Secret",
             "metadata": {
                 "name": name,
                 "namespace": namespace,
                 "labels": owned(&shape.set.metadata.name, component::START, &clique.metadata.name),
+                "ownerReferences": [controller_ref(clique)],
             },
             "stringData": {"after": after.join(",")},
         });
-        self.act(clique, vec![Action::Create { resource: made::SECRET, body }]).await
+        match self.cx.api.create_path(&made::SECRET.path(namespace, "", ""), &body).await {
+            Err(error) if !error.already_exists() => {
+                self.opened.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
+                Err(error)
+            }
+            _ => Ok(Next::After(OPEN_AGAIN)),
+        }
     }
 }

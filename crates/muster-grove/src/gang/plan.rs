@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use muster_runtime::common::Pod;
-use muster_runtime::object::{Strings, is_true};
+use muster_runtime::object::{Strings, condition as condition_in, is_true};
 use serde_json::{Value, json};
 
-use crate::backend::Seen;
+use crate::backend::{Seen, said_by_set};
 use crate::conditions::{Wanted, merged};
 use crate::keys::{self, component, condition};
 use crate::levels::Topology;
@@ -139,10 +139,7 @@ fn metadata(
         labels.insert(keys::BASE_PODGANG.into(), names::replica(&set.metadata.name, gang.replica));
     }
     let backend = set.backend(options);
-    let scheduler = match set.scheduler_name() {
-        "" => "default-scheduler",
-        name => options.pod_scheduler(name),
-    };
+    let scheduler = options.pod_scheduler(set.scheduler_name());
     labels.insert(keys::SCHEDULER_BACKEND.into(), backend.to_string());
     labels.insert(keys::SCHEDULER_NAME.into(), scheduler.to_owned());
     let mut annotations = mirrored(&set.metadata.annotations);
@@ -152,6 +149,13 @@ fn metadata(
     if backend == BackendName::Kai {
         // Pods are put into groups by us; a grouper that looks at the gang must leave it alone.
         annotations.insert(keys::kai::SKIP.into(), "true".into());
+    }
+    if backend == BackendName::Muster {
+        annotations.insert(keys::kai::SKIP.into(), "true".into());
+        // The engine sees the gang alone, so the gang says what its cliques say.
+        if let Ok(Some(queue)) = said_by_set(set, keys::kai::QUEUE) {
+            labels.insert(keys::kai::QUEUE.into(), queue);
+        }
     }
     (labels, annotations)
 }
@@ -169,7 +173,9 @@ pub fn patch(gang: &PodGang, raw_spec: &Value, want: &Want) -> Option<Value> {
                 patch["metadata"][field][key] = json!(value);
             }
         }
-        let is_ours_to_drop = |key: &str| !key.starts_with(keys::PREFIX) || key == keys::TOPOLOGY_NAME;
+        let is_ours_to_drop = |key: &str| {
+            key == keys::TOPOLOGY_NAME || !(key.starts_with(keys::PREFIX) || keys::kai::STAMPS.contains(&key))
+        };
         for key in have.keys().filter(|key| !want.contains_key(*key) && is_ours_to_drop(key)) {
             patch["metadata"][field][key] = Value::Null;
         }
@@ -283,6 +289,16 @@ fn tally(member: &Member, gang: &str) -> Tally {
     tally
 }
 
+/// Why a scheduler has not placed the first pod that it has spoken of.
+fn said_by_pods<'a>(members: &'a [Member], gang: &'a str) -> Option<&'a str> {
+    members.iter().flat_map(|member| counted(&member.pods, gang)).filter(|pod| !pod.is_bound()).find_map(
+        |pod| {
+            let said = condition_in(&pod.status.conditions, "PodScheduled")?;
+            (said.status == "False" && said.reason == "Unschedulable").then_some(said.message.as_str())
+        },
+    )
+}
+
 /// The status of a gang. `seen` is what its backend made of it, if a backend of this process has it.
 pub fn status(
     gang: &PodGang,
@@ -351,6 +367,10 @@ pub fn status(
         if let Some(waiting) = waiting {
             reason = waiting.reason;
             message = format!("{message}; {}", waiting.message);
+        } else if let Some(why) = said_by_pods(members, name) {
+            // A scheduler that says nothing of the gang may have said it of a pod.
+            reason = "Unschedulable";
+            message = format!("{message}; {why}");
         }
         Wanted::new(condition::SCHEDULED, false, reason, message)
     });

@@ -5,6 +5,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use muster_runtime::api::Patch;
+use muster_runtime::object::Object;
 use muster_runtime::queue::Next;
 use muster_runtime::{ApiError, Key};
 use serde_json::{Value, json};
@@ -16,16 +17,22 @@ use crate::action::Action;
 use crate::backend::{Desired, Seen, World, backend_of, owner};
 use crate::conditions::merged;
 use crate::desk::Desk;
-use crate::keys::condition;
+use crate::keys::{self, condition};
 use crate::levels::Topology;
 use crate::mirror::Kept;
-use crate::object::{PodCliqueSet, PodGang, condition as condition_of};
+use crate::object::{PodCliqueSet, PodGang, condition as condition_of, holds, text};
+use crate::room::{Group, Pack, asks, fits};
 use crate::set::plan::{contains, live};
+use crate::settings::BackendName;
 
 /// References of one gang are written at most this often.
 const WRITES: Duration = Duration::from_secs(1);
 /// And by so much more seldom, at most, while it is large and incomplete.
 const MORE: Duration = Duration::from_secs(9);
+/// Whether there is room for a gang is looked at this often.
+const HELD: Duration = Duration::from_secs(2);
+/// One gang at a time is let go; the next one waits until its minimum has nodes, or for this long.
+const LETTING_GO: Duration = Duration::from_secs(30);
 /// A backend that fails is tried again after this long, unless something changes.
 const TRY_AGAIN: Duration = Duration::from_secs(30);
 
@@ -85,6 +92,13 @@ impl Desk {
             }
         }
         let seen = self.hand_over(&gang, set.as_deref(), binding.as_deref()).await?;
+        if seen.as_ref().is_some_and(|seen| seen.held.is_some()) {
+            next = next.or(Next::After(HELD));
+            // Where its pods are to be was written on it.
+            if let Some(latest) = self.gangs.get(&key) {
+                gang = latest;
+            }
+        }
         if let Some(seen) = &seen
             && let Some(error) = &seen.error
         {
@@ -192,18 +206,108 @@ impl Desk {
                 return Ok(Some(seen));
             }
         }
+        let begun = Instant::now();
         let there = self.backend_resources(&*backend, gang).await;
         let world = World { options: &self.options, set, topology: binding, gang_api: api };
         match backend.emit(gang, &there, &world) {
             Ok(emission) => {
+                let hold = emission.hold;
                 seen.losses = emission.losses;
                 self.keep(gang, emission.resources, &there).await?;
                 let there = self.backend_resources(&*backend, gang).await;
                 seen.waiting = backend.observe(&there);
+                if hold {
+                    seen.held = self.hold(gang, set).await?;
+                }
             }
             Err(error) => seen.error = Some(error.to_string()),
         }
+        self.count_hand_over(gang, &seen, begun.elapsed());
         Ok(Some(seen))
+    }
+
+    /// Why the pods of a gang whose scheduler cannot be told of the whole must wait; `None` when all of them have room, or some have
+    /// nodes already.
+    async fn hold(
+        &self,
+        gang: &Arc<PodGang>,
+        set: Option<&PodCliqueSet>,
+    ) -> Result<Option<String>, ApiError> {
+        let key = gang.key();
+        let was_let_go = holds(&gang.status, condition::ACCEPTED);
+        if holds(&gang.status, condition::SCHEDULED) || (was_let_go && is_anywhere(gang)) {
+            self.let_go_of(&key);
+            return Ok(None);
+        }
+        if !holds(&gang.status, condition::INITIALIZED) {
+            return Ok(Some("its pods are being made".to_owned()));
+        }
+        if was_let_go {
+            // It had room, and its scheduler has not placed all of it yet.
+            return Ok(None);
+        }
+        let Some(set) = set else { return Ok(None) };
+        let groups = self.groups.owned_by(&set.metadata.uid);
+        let specs: HashMap<String, Value> = match set.find_gang(&gang.metadata, &live(&groups)) {
+            Some(shape) => {
+                let of = |clique: &crate::shape::Clique<'_>| {
+                    (clique.name(), clique.template.spec.pod_spec.clone())
+                };
+                shape.cliques.iter().map(of).collect()
+            }
+            None => return Ok(None),
+        };
+        if let Some(other) = self.others_turn(&key) {
+            return Ok(Some(format!("{other} is being placed")));
+        }
+        let (groups, packs) = needs(gang, &specs);
+        let sites = self.ledger.sites(&self.cx).await;
+        let domains = match fits(&sites, &groups, &packs) {
+            Ok(domains) => domains,
+            Err(why) => return Ok(Some(why)),
+        };
+        if !domains.is_empty() {
+            let body = json!({"metadata": {"annotations": {keys::DOMAINS: json!(domains).to_string()}}});
+            match self.cx.api.patch::<PodGang>(&key, "", Patch::Merge, &body).await {
+                Ok(patched) => self.gangs.enter(patched),
+                Err(error) if error.not_found() => return Ok(None),
+                Err(error) => return Err(error),
+            }
+        }
+        let mut turn = self.let_go.lock().unwrap_or_else(PoisonError::into_inner);
+        *turn = Some((key, Instant::now()));
+        Ok(None)
+    }
+
+    /// The gang that was let go and has no nodes yet.
+    fn others_turn(&self, key: &Key) -> Option<Key> {
+        let turn = self.let_go.lock().unwrap_or_else(PoisonError::into_inner);
+        let (other, since) = turn.as_ref()?;
+        let still = self.gangs.get(other).is_some_and(|gang| !holds(&gang.status, condition::SCHEDULED));
+        (other != key && still && since.elapsed() < LETTING_GO).then(|| other.clone())
+    }
+
+    fn let_go_of(&self, key: &Key) {
+        let mut turn = self.let_go.lock().unwrap_or_else(PoisonError::into_inner);
+        if turn.as_ref().is_some_and(|(other, _)| other == key) {
+            *turn = None;
+        }
+    }
+
+    fn count_hand_over(&self, gang: &PodGang, seen: &Seen, took: Duration) {
+        let Some(name) = seen.backend.map(BackendName::as_str) else { return };
+        let grove = &self.cx.metrics.grove;
+        grove.hand_over.of([name]).took(took);
+        let was = condition_of(&gang.status, condition::ACCEPTED);
+        if seen.error.is_some() {
+            grove.errors.of([name]).inc();
+        } else if was.as_ref().is_none_or(|was| was.status != "True") {
+            let since = muster_runtime::clock::until(gang.metadata.created(), self.cx.clock.now());
+            grove.ready_after.of([name]).took(since);
+            if !seen.losses.is_empty() {
+                grove.losses.of([name]).inc();
+            }
+        }
     }
 
     /// Makes the resources of a gang what they should be.
@@ -255,6 +359,42 @@ impl Desk {
     }
 }
 
+/// Whether some pod of a gang has a node; its phase and its conditions say so only of all.
+fn is_anywhere(gang: &PodGang) -> bool {
+    matches!(text(&gang.status, &["phase"]), "Starting" | "Running" | "Succeeded" | "Failed")
+}
+
+/// The minima of a gang, and what must be together, from the widest to the narrowest.
+fn needs(gang: &PodGang, specs: &HashMap<String, Value>) -> (Vec<Group>, Vec<Pack>) {
+    let spec = &gang.spec;
+    let groups: Vec<Group> = spec
+        .podgroups
+        .iter()
+        .map(|group| {
+            let pod = specs.get(&group.name).cloned().unwrap_or_default();
+            Group { name: group.name.clone(), n_pods: group.min_replicas, asks: asks(&pod), spec: pod }
+        })
+        .collect();
+    let required = |of: &Option<crate::object::GangConstraint>| -> Option<String> {
+        of.as_ref().map(|of| of.levels().0.to_owned()).filter(|key| !key.is_empty())
+    };
+    let mut packs: Vec<Pack> = Vec::new();
+    if let Some(key) = required(&spec.topology_constraint) {
+        packs.push(Pack { key, groups: spec.podgroups.iter().map(|group| group.name.clone()).collect() });
+    }
+    for config in &spec.topology_constraint_group_configs {
+        if let Some(key) = required(&config.topology_constraint) {
+            packs.push(Pack { key, groups: config.pod_group_names.iter().cloned().collect() });
+        }
+    }
+    for group in &spec.podgroups {
+        if let Some(key) = required(&group.topology_constraint) {
+            packs.push(Pack { key, groups: [group.name.clone()].into() });
+        }
+    }
+    (groups, packs)
+}
+
 /// What of a resource must be changed; labels and annotations of others stay.
 pub(crate) fn difference(kept: &Kept, body: &Value) -> Option<Value> {
     let mut patch = json!({});
@@ -294,11 +434,39 @@ pub(crate) fn difference(kept: &Kept, body: &Value) -> Option<Value> {
 /// Fields of specs that nobody but us writes.
 const OURS: [&str; 4] = ["topologyConstraint", "networkTopology", "priorityClassName", "subGroupPolicy"];
 
+/// Lists whose every element is ours.
+const OUR_LISTS: [&str; 2] = ["subGroups", "subGroupPolicy"];
+
+fn is_nothing(value: Option<&Value>) -> bool {
+    value.is_none_or(|v| v.is_null() || v.as_object().is_some_and(serde_json::Map::is_empty))
+}
+
+/// Whether an element of a list says something that it should not say any more.
+fn elements_have_more(have: &Value, want: &Value) -> bool {
+    OUR_LISTS.iter().any(|field| {
+        let elements = |spec: &Value| spec.get(field).and_then(Value::as_array).cloned().unwrap_or_default();
+        let (have, want) = (elements(have), elements(want));
+        have.len() != want.len()
+            || have.iter().zip(&want).any(|(have, want)| {
+                let said =
+                    have.as_object().into_iter().flatten().filter(|(_, value)| !is_nothing(Some(value)));
+                said.into_iter().any(|(key, value)| match (value, want.get(key)) {
+                    (_, wanted) if is_nothing(wanted) => true,
+                    (Value::Object(have), Some(Value::Object(want))) => {
+                        have.keys().any(|key| is_nothing(want.get(key)))
+                    }
+                    _ => false,
+                })
+            })
+    })
+}
+
 fn has_more(have: &Value, want: &Value) -> bool {
+    if elements_have_more(have, want) {
+        return true;
+    }
     OURS.iter().any(|field| {
-        let empty = |value: Option<&Value>| {
-            value.is_none_or(|v| v.is_null() || v.as_object().is_some_and(serde_json::Map::is_empty))
-        };
+        let empty = is_nothing;
         let (have, want) = (have.get(field), want.get(field));
         if empty(have) {
             return false;
@@ -352,6 +520,22 @@ mod tests {
             json!({"subGroups": [{"name": "a", "minMember": 1, "topologyConstraint": {}}]}),
             json!({"subGroups": [{"name": "a", "minMember": 1}]}),
             Value::Null,
+        );
+        let group = |more: Value| {
+            let mut group = json!({"name": "a", "minMember": 1});
+            group.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            json!({"subGroups": [group]})
+        };
+        for gone in [
+            json!({"parent": "p"}),
+            json!({"topologyConstraint": {"requiredTopologyLevel": "r", "topology": "t"}}),
+        ] {
+            check(group(gone), group(json!({})), json!({"spec": group(json!({}))}));
+        }
+        check(
+            group(json!({"topologyConstraint": {"requiredTopologyLevel": "r", "topology": "t"}})),
+            group(json!({"topologyConstraint": {"topology": "t"}})),
+            json!({"spec": group(json!({"topologyConstraint": {"topology": "t"}}))}),
         );
     }
 }

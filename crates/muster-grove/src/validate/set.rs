@@ -531,8 +531,7 @@ fn frozen(new: &PodCliqueSet, old: &PodCliqueSet, world: &World<'_>, findings: &
         let scheduler = |clique: &CliqueTemplate| text(&clique.spec.pod_spec, &["schedulerName"]).to_owned();
         let same = scheduler(clique) == scheduler(past)
             // What was not said may be said, if it says the same.
-            || world.options.pod_scheduler(match scheduler(clique).as_str() { "" => "default-scheduler", name => name })
-                == world.options.pod_scheduler(match scheduler(past).as_str() { "" => "default-scheduler", name => name });
+            || world.options.pod_scheduler(&scheduler(clique)) == world.options.pod_scheduler(&scheduler(past));
         freeze("spec.podSpec.schedulerName", same);
     }
     let mut past: BTreeMap<&str, &GroupConfig> =

@@ -45,10 +45,16 @@ pub async fn cluster(n_nodes: usize) -> Cluster {
 
 /// The same without Grove.
 pub async fn bare(n_nodes: usize) -> Cluster {
+    bare_like(n_nodes, muster_apiserver::KubeVersion::V1_36).await
+}
+
+/// The same that resembles another Kubernetes.
+pub async fn bare_like(n_nodes: usize, kube_version: muster_apiserver::KubeVersion) -> Cluster {
     let base = "2026-01-01T00:00:00Z".parse().unwrap();
     let clock = Clock::starting_at(base);
     let server = ApiServer::new(muster_apiserver::Options {
         clock: muster_apiserver::Clock::starting_at(base),
+        kube_version,
         ..muster_apiserver::Options::default()
     });
     let systems = [System::Kai, System::Grove, System::Volcano, System::Koordinator, System::T9k];

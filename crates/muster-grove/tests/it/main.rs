@@ -4,8 +4,11 @@
 
 mod cluster;
 mod gangs;
+mod packs;
+mod play;
 mod samples;
 mod shared;
+mod stories;
 mod topologies;
 mod updates;
 mod walk;

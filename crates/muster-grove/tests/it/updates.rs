@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use muster_grove::Options;
 use muster_grove::object::{PodClique, PodCliqueSet};
 use muster_runtime::common::Pod;
+use muster_runtime::object::condition;
 use muster_sim::faults::{Fault, FaultLayer, Rule};
 use serde_json::{Value, json};
 
@@ -145,10 +146,20 @@ async fn containers_start_in_order() {
         shown.sort();
         shown.join(", ")
     };
-    // Simulated kubelets do not wait for it, so pc-b is ready before pc-a, and pc-c may start before pc-b may. The scaled
-    // gang has its own order.
-    cluster.until("wl-0-sg-x-0-pc-c, wl-0-sg-x-1-pc-c", open).await;
+    // The scaled gang has its own order, and waits for nobody outside.
+    cluster.until("wl-0-sg-x-1-pc-c", open).await;
+    cluster.until("wl-0-sg-x-0-pc-b, wl-0-sg-x-1-pc-c", open).await;
     cluster.until("wl-0-sg-x-0-pc-b, wl-0-sg-x-0-pc-c, wl-0-sg-x-1-pc-c", open).await;
+    cluster.until_pods("ready×10").await;
+    let pods: Vec<Pod> = cluster.list().await;
+    let times = |clique: &str| -> Vec<_> {
+        let of = pods.iter().filter(|pod| pod.metadata.labels["grove.io/podclique"] == clique);
+        let ready =
+            of.map(|pod| condition(&pod.status.conditions, "Ready").unwrap().last_transition_time.unwrap());
+        ready.collect()
+    };
+    let (a, b, c) = (times("wl-0-pc-a"), times("wl-0-sg-x-0-pc-b"), times("wl-0-sg-x-0-pc-c"));
+    assert!(a.iter().max() <= b.iter().min() && b.iter().max() <= c.iter().min(), "{a:?} {b:?} {c:?}");
     let pod = cluster.items("/api/v1/pods?labelSelector=grove.io/podclique%3Dwl-0-sg-x-0-pc-b").await;
     assert_eq!(pod[0]["spec"]["volumes"][0]["name"], "grove-start");
 }

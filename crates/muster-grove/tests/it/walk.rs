@@ -156,6 +156,34 @@ async fn inference_on_the_default_scheduler() {
     }
 }
 
+/// 1.35 has the first version of the gang API: a Workload alone, which pods name.
+#[tokio::test(start_paused = true)]
+async fn inference_on_an_older_server() {
+    let cluster = crate::cluster::bare_like(3, muster_apiserver::KubeVersion::V1_35).await;
+    cluster.start(muster_grove::Options::default());
+    let set = json!({
+        "apiVersion": "grove.io/v1alpha1", "kind": "PodCliqueSet",
+        "metadata": {"name": "inference-service", "namespace": "default"},
+        "spec": {"replicas": 1, "template": {"cliques": [{"name": "servers", "spec": {"replicas": 3, "podSpec": {
+            "schedulerName": "", "containers": [{"name": "server", "image": "inference/server:v1.0"}]}}}]}},
+    });
+    cluster.apply(set).await;
+    cluster.until_pods("ready×3").await;
+    let workload = cluster
+        .get("/apis/scheduling.k8s.io/v1alpha1/namespaces/default/workloads/inference-service-0")
+        .await;
+    assert_eq!(workload["metadata"]["ownerReferences"][0]["kind"], "PodGang");
+    assert_eq!(
+        workload["spec"]["podGroups"],
+        json!([{"name": "inference-service-0-servers", "policy": {"gang": {"minCount": 3}}}])
+    );
+    let pods: Vec<Pod> = cluster.list().await;
+    for pod in &pods {
+        let named = json!({"name": "inference-service-0", "podGroup": "inference-service-0-servers"});
+        assert_eq!(pod.spec.workload_ref, Some(named));
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_smallest() {
     let cluster = cluster(2).await;

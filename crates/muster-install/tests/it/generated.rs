@@ -13,7 +13,7 @@ fn root() -> PathBuf {
 #[test]
 fn the_chart_is_up_to_date() {
     let dir = root().join("charts/muster");
-    let files = chart(&muster_api::crds(Some(&[System::Kai])));
+    let files = chart(&muster_api::crds(Some(&[System::Kai, System::Grove])));
     for (path, text) in &files {
         let found = std::fs::read_to_string(dir.join(path)).unwrap_or_default();
         assert!(

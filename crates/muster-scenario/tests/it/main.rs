@@ -5,6 +5,8 @@
 mod examples;
 mod format;
 mod incremental;
+mod kueue;
 mod replay;
 mod report;
+mod volcano;
 mod worked;

@@ -7,11 +7,13 @@
 //! - [`pod`]: the life of one pod, as a state machine over time.
 //! - [`status`]: that life as a pod status.
 //! - [`node`]: what a node's status must be.
+//! - [`mounts`]: secrets that containers wait for.
 //! - [`devices`]: which pod holds which GPU, and whether a pod fits at all.
 //! - [`run`]: watches in, patches out.
 
 pub mod behaviour;
 pub mod devices;
+pub mod mounts;
 pub mod node;
 pub mod pod;
 pub mod run;

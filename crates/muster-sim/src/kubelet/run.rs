@@ -13,7 +13,7 @@ use serde_json::json;
 use super::behaviour::Behaviour;
 use super::devices::Books;
 use super::pod::Life;
-use super::{node as node_plan, status};
+use super::{mounts, node as node_plan, status};
 use crate::api::{ApiError, Delete, Patch};
 use crate::clock::{micro_stamp, until};
 use crate::context::Context;
@@ -117,6 +117,7 @@ struct Memory {
     next_pod_address: u32,
     next_node_address: usize,
     node_addresses: BTreeSet<String>,
+    secrets: mounts::Known,
 }
 
 struct Entry {
@@ -155,6 +156,11 @@ impl Kubelet {
         if node_plan::failed(&node) {
             return Ok(Next::Idle);
         }
+        if let Some(missing) = self.missing_secret(&key, &pod).await? {
+            let message = format!("MountVolume.SetUp failed: secret \"{}\" not found", missing.name);
+            self.cx.events.on_host(&pod.spec.node_name, &*pod, true, "FailedMount", message);
+            return Ok(Next::After(mounts::AGAIN));
+        }
         let plan = self.plan(&key, &pod, &node, now);
         let result = self.carry_out(&key, &pod, &plan).await;
         match result {
@@ -170,6 +176,28 @@ impl Kubelet {
             }
             Err(error) => Err(error),
             Ok(()) => Ok(plan.wake.map_or(Next::Idle, |at| Next::After(until(self.cx.clock.now(), at)))),
+        }
+    }
+
+    /// A secret that a pod mounts and that is not there. Whatever has begun to run has what it needs, and what is going needs nothing.
+    async fn missing_secret(&self, key: &Key, pod: &Pod) -> Result<Option<Key>, ApiError> {
+        let has_begun = pod.metadata.deleting()
+            || pod.finished()
+            || !pod.status.container_statuses.is_empty()
+            || !pod.status.init_container_statuses.is_empty();
+        if has_begun || self.lock().pods.contains_key(key) {
+            return Ok(None);
+        }
+        loop {
+            let asked = self.lock().secrets.to_ask(pod);
+            match asked {
+                Ok(None) => return Ok(None),
+                Err(missing) => return Ok(Some(missing)),
+                Ok(Some(secret)) => {
+                    let is_there = mounts::is_there(&self.cx.api, &secret).await?;
+                    self.lock().secrets.learn(secret, is_there);
+                }
+            }
         }
     }
 

@@ -23,7 +23,7 @@ const MOST_GREETED: usize = 100;
 const DRAIN_AGAIN: Duration = Duration::from_secs(5);
 
 pub fn start(cx: &Context) -> impl Future<Output = ()> + Send + use<> {
-    let leases = cx.store_in::<Lease>(Scope { namespace: LEASE_NAMESPACE.into() });
+    let leases = cx.store_in::<Lease>(Scope { namespace: LEASE_NAMESPACE.into(), ..Scope::default() });
     let queue = Queue::new();
     {
         let queue = queue.clone();

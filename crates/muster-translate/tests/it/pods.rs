@@ -120,6 +120,70 @@ fn shared_gpus_by_label() {
     );
 }
 
+/// A pod that holds a GPU of node a as group g, and others. Out: the GPUs that it holds, and its state.
+#[track_caller]
+fn check_reservation(phase: &str, metadata: Value, others: &[Value], gpus: i64, state: PodState) {
+    let mut meta =
+        json!({"name": "r", "namespace": "kai-resource-reservation", "labels": {"runai-gpu-group": "g"}});
+    meta.as_object_mut().expect("an object").extend(metadata.as_object().cloned().unwrap_or_default());
+    let spec = json!({"nodeName": "a", "containers": [{"resources": {"limits": {"nvidia.com/gpu": "1"}}}]});
+    let reservation = json!({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec, "status": {"phase": phase}});
+    let mut objects = vec![node("a"), node("b"), reservation];
+    objects.extend(others.iter().cloned());
+    let (cluster, _) = translate(&objects);
+    let pod = cluster.pods.iter().find(|pod| &*pod.key.name == "r").expect("the reservation is there");
+    assert_eq!((pod.shape.requests.get(&Resource::Gpu), pod.state), (gpus, state));
+}
+
+#[test]
+fn a_reservation_holds_its_gpu_unless_its_users_do() {
+    use PodState::*;
+    let none = || json!({});
+    let deleted = |ago: &str| json!({"deletionTimestamp": ago});
+    let (lately, long_ago) = (deleted("2025-12-31T23:59:55Z"), deleted("2025-12-31T23:50:00Z"));
+    let user = |group: &str, more: Value, node: &str, phase: &str| {
+        let mut metadata =
+            json!({"labels": {"runai-gpu-group": group}, "annotations": {"gpu-fraction": "0.5"}});
+        metadata.as_object_mut().expect("an object").extend(more.as_object().cloned().unwrap_or_default());
+        let spec = if node.is_empty() { json!({}) } else { json!({"nodeName": node}) };
+        pod("u", metadata, spec, json!({"phase": phase}))
+    };
+    // Nobody is there: it is about to be deleted, and takes its GPU until it is gone.
+    check_reservation("Running", none(), &[], 1000, Releasing);
+    check_reservation("Pending", none(), &[], 1000, Releasing);
+    check_reservation("Running", lately.clone(), &[], 1000, Releasing);
+    check_reservation("Running", long_ago, &[], 1000, Stuck);
+    check_reservation("Succeeded", none(), &[], 0, Succeeded);
+    check_reservation(
+        "Running",
+        json!({"labels": {}}),
+        &[user("g", none(), "a", "Running")],
+        1000,
+        Releasing,
+    );
+    // Somebody is: the share counts.
+    check_reservation("Running", none(), &[user("g", none(), "a", "Running")], 0, Running);
+    check_reservation("Running", none(), &[user("g", none(), "a", "Pending")], 0, Running);
+    check_reservation("Running", lately.clone(), &[user("g", none(), "a", "Running")], 0, Releasing);
+    check_reservation("Running", none(), &[user("g", lately, "a", "Running")], 0, Running);
+    // Somebody is elsewhere, of another GPU, over, or without a node.
+    check_reservation("Running", none(), &[user("g", none(), "b", "Running")], 1000, Releasing);
+    check_reservation("Running", none(), &[user("h", none(), "a", "Running")], 1000, Releasing);
+    check_reservation("Running", none(), &[user("g", none(), "a", "Succeeded")], 1000, Releasing);
+    check_reservation("Running", none(), &[user("g", none(), "", "Pending")], 1000, Releasing);
+    // Somebody is on the way: a request speaks for it, whatever the pod still says of an earlier attempt.
+    let request = |group: &str| bind_request("u", json!({"selectedGPUGroups": [group]}), json!({}));
+    check_reservation("Running", none(), &[user("", none(), "", "Pending"), request("g")], 0, Running);
+    check_reservation("Running", none(), &[user("old", none(), "", "Pending"), request("g")], 0, Running);
+    check_reservation(
+        "Running",
+        none(),
+        &[user("g", none(), "", "Pending"), request("new")],
+        1000,
+        Releasing,
+    );
+}
+
 fn pod_group(name: &str, spec: Value) -> Value {
     json!({"apiVersion": "scheduling.run.ai/v2alpha2", "kind": "PodGroup", "metadata": {"name": name, "namespace": "n"}, "spec": spec})
 }
@@ -162,6 +226,41 @@ fn pods_find_their_gangs() {
             "Pod n/b: metadata.annotations[pod-group-name]: PodGroup later is not there; the pod waits until it is"
         ]
     );
+}
+
+/// A group with a minimum of 4, and pods in these phases; those that are Pending have no node. Out: the minimum.
+#[track_caller]
+fn check_minimum(members: Value, phases: &[&str], expected: u32) {
+    let mut group = pod_group("g", json!({"queue": "q", "minMember": 4}));
+    group["metadata"]["annotations"] = json!({"muster.dev/members": members});
+    let mut objects = vec![group];
+    for (i, phase) in phases.iter().enumerate() {
+        let spec = if *phase == "Pending" { json!({}) } else { json!({"nodeName": "a"}) };
+        objects.push(pod(&format!("p{i}"), in_group("g", None), spec, json!({"phase": phase})));
+    }
+    for objects in [objects.clone(), objects.into_iter().rev().collect()] {
+        let (cluster, _) = translate(&objects);
+        assert_eq!(cluster.gangs[0].groups[0].min, muster_model::Min::Pods(expected), "{phases:?}");
+    }
+}
+
+#[test]
+fn those_that_are_left_are_enough() {
+    let (done, run, wait) = ("Succeeded", "Running", "Pending");
+    check_minimum(json!("4"), &[], 4);
+    check_minimum(json!("4"), &[wait, run, run, "Failed"], 4);
+    check_minimum(json!("4"), &[done, run, wait, run], 3);
+    check_minimum(json!("4"), &[done, done, done, wait], 1);
+    check_minimum(json!("4"), &[done, done, "Failed", wait], 2);
+    // More than the minimum are left.
+    check_minimum(json!("9"), &[done, done, wait], 4);
+    check_minimum(json!("5"), &[done, done, wait], 3);
+    // Nobody waits: nothing is to be decided.
+    check_minimum(json!("4"), &[done, done, run, run], 4);
+    check_minimum(json!("4"), &[done, done, done, done, done, wait], 1);
+    // Nobody says how many there will be.
+    check_minimum(json!(null), &[done, done, wait, run], 4);
+    check_minimum(json!("some"), &[done, done, wait, run], 4);
 }
 
 #[track_caller]

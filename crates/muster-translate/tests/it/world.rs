@@ -54,10 +54,17 @@ pub(crate) fn any_object() -> impl Strategy<Value = Value> {
             json!({"kai.scheduler/numa-placement-observed": "[{\"zone\":\"z\",\"amount\":{\"cpu\":1}}]"}),
             json!({"gpu-memory": "zero"}),
         ]),
-        one_of(vec![json!({}), json!({"kai.scheduler/subgroup-name": "s"}), json!({"team": "x"})]),
+        one_of(vec![
+            json!({}),
+            json!({"kai.scheduler/subgroup-name": "s"}),
+            json!({"team": "x"}),
+            json!({"runai-gpu-group": "g"}),
+            json!({"runai-gpu-group": "g", "app": "kai-resource-reservation"}),
+        ]),
         one_of(vec![
             json!({}),
             json!({"nodeName": "a"}),
+            json!({"nodeName": "a", "containers": [{"resources": {"limits": {"nvidia.com/gpu": "1"}}}]}),
             json!({"schedulerName": "other", "nodeName": "b"}),
             json!({"volumes": [{"persistentVolumeClaim": {"claimName": "a"}}, {"configMap": {"name": "a"}}]}),
             json!({"resourceClaims": [{"name": "r", "resourceClaimName": "a"}]}),
@@ -81,8 +88,11 @@ pub(crate) fn any_object() -> impl Strategy<Value = Value> {
             json!({"subGroups": [{"name": "s", "parent": "s"}]}),
             json!({"topologyConstraint": {"topology": "a", "requiredTopologyLevel": "rack"}}),
         ]),
+        one_of(vec![json!({}), json!({"muster.dev/members": "2"})]),
     )
-        .prop_map(|(labels, spec)| json!({"metadata": {"labels": labels}, "spec": spec}));
+        .prop_map(|(labels, spec, annotations)| {
+            json!({"metadata": {"labels": labels, "annotations": annotations}, "spec": spec})
+        });
     let queue = (pool(), 0..3_i64).prop_map(|(labels, quota)| {
         json!({"metadata": {"labels": labels}, "spec": {"resources": {"gpu": {"quota": quota}}}})
     });

@@ -1,3 +1,4 @@
 //! What is added to objects as they come. In: what is asked, the settings, the world. Out: a verdict with a patch.
 
 pub mod pod;
+pub mod set;

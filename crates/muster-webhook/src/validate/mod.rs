@@ -1,5 +1,6 @@
 //! The rules, one file per kind. In: what is asked, the settings, the world. Out: a verdict. No I/O, no clock.
 
+pub mod grove;
 pub mod pod;
 pub mod podgroup;
 pub mod queue;

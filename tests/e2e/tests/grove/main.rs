@@ -1,0 +1,268 @@
+//! Grove at scale on the real API server: 500 replicas of two pods, one set of ten thousand pods, and an operator that is killed while
+//! it works. Figures are printed; what is promised is asserted, with time to spare for a machine that has other things to do.
+//!
+//! A binary of its own, so that it has the machine to itself: cargo runs test binaries one after the other.
+
+mod volcano;
+
+use anyhow::{Context, Result, ensure};
+use muster_e2e::crds;
+use muster_testkit::{Component, Http, RealCluster, RealOptions, Request, Services, eventually, or_skip};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
+/// One after the other: time and memory are measured best on a quiet machine.
+static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+const SETS: &str = "/apis/grove.io/v1alpha1/namespaces/default/podcliquesets";
+const GANGS: &str = "/apis/scheduler.grove.io/v1alpha1/namespaces/default/podgangs";
+const PODS: &str = "/api/v1/namespaces/default/pods";
+/// A busy machine takes longer; what is promised is printed beside what it took.
+const SLACK: u32 = 30;
+
+struct Site {
+    cluster: RealCluster,
+    http: Http,
+    /// Always there but while it is killed and started again.
+    services: Option<Services>,
+    metrics: String,
+}
+
+async fn start() -> Result<Option<Site>> {
+    let with = vec![Component::ControllerManager];
+    let Some(cluster) = or_skip(RealCluster::start(RealOptions { with, ..RealOptions::default() }).await)?
+    else {
+        return Ok(None);
+    };
+    crds::apply(&cluster, &["--group", "kai"]).await?;
+    crds::apply(&cluster, &["--group", "grove"]).await?;
+    let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+    let address = format!("127.0.0.1:{port}");
+    let services = Some(operator(&cluster, &address).await?);
+    let http = cluster.http().await?;
+    let account = "/api/v1/namespaces/default/serviceaccounts/default";
+    eventually("the service account is there", Duration::from_secs(60), async || {
+        let answer = http.send(&Request::new("GET", account)).await?;
+        ensure!(answer.status == 200, "{}", answer.status);
+        Ok::<_, anyhow::Error>(())
+    })
+    .await?;
+    let site = Site { cluster, http, services, metrics: address };
+    // Nothing is measured before the operator has its lease.
+    site.apply("warm", 1, &[("w", 1)]).await?;
+    site.until_pods(1, Duration::from_secs(90)).await?;
+    site.http.send(&Request::new("DELETE", &format!("{SETS}/warm"))).await?;
+    site.until_pods(0, Duration::from_secs(60)).await?;
+    Ok(Some(site))
+}
+
+async fn operator(cluster: &RealCluster, metrics: &str) -> Result<Services> {
+    let args = ["--components", "grove,backend-kai", "--grove-backends", "kai", "--metrics-address", metrics];
+    Services::start(cluster, &args).await
+}
+
+impl Site {
+    /// As `kill -9` does it, and another one after it.
+    async fn kill(&mut self) -> Result<()> {
+        if let Some(services) = self.services.take() {
+            services.kill();
+        }
+        self.services = Some(operator(&self.cluster, &self.metrics).await?);
+        Ok(())
+    }
+
+    async fn apply(&self, name: &str, replicas: usize, cliques: &[(&str, usize)]) -> Result<()> {
+        let clique = |(name, pods): &(&str, usize)| {
+            json!({"name": name, "spec": {"roleName": name, "replicas": pods, "minAvailable": pods, "podSpec": {
+                "schedulerName": "kai-scheduler", "containers": [{"name": "c", "image": "i"}]}}})
+        };
+        let set = json!({
+            "apiVersion": "grove.io/v1alpha1", "kind": "PodCliqueSet", "metadata": {"name": name},
+            "spec": {"replicas": replicas, "template": {"cliques": cliques.iter().map(clique).collect::<Vec<_>>()}},
+        });
+        let answer = self.http.send(&Request::new("POST", SETS).json(&set)).await?;
+        ensure!(answer.status == 201, "{} {}", answer.status, String::from_utf8_lossy(&answer.body));
+        Ok(())
+    }
+
+    /// How many there are, without reading them all.
+    async fn count(&self, path: &str) -> Result<usize> {
+        let list = self.get(&format!("{path}?limit=1")).await?;
+        let rest = list["metadata"]["remainingItemCount"].as_u64().unwrap_or(0);
+        Ok(list["items"].as_array().map_or(0, Vec::len) + usize::try_from(rest)?)
+    }
+
+    async fn get(&self, path: &str) -> Result<Value> {
+        let answer = self.http.send(&Request::new("GET", path)).await?;
+        ensure!(answer.status == 200, "GET {path}: {}", answer.status);
+        answer.json().context("an answer is JSON")
+    }
+
+    async fn all(&self, path: &str) -> Result<Vec<Value>> {
+        let mut all = Vec::new();
+        let mut next = String::new();
+        loop {
+            let page = self.get(&format!("{path}?limit=2000&continue={next}")).await?;
+            all.extend(page["items"].as_array().cloned().unwrap_or_default());
+            next = page["metadata"]["continue"].as_str().unwrap_or_default().to_owned();
+            if next.is_empty() {
+                return Ok(all);
+            }
+        }
+    }
+
+    async fn until_pods(&self, wanted: usize, patience: Duration) -> Result<()> {
+        eventually(&format!("there are {wanted} pods"), patience, async || {
+            let n = self.count(PODS).await?;
+            ensure!(n == wanted, "{n}");
+            Ok::<_, anyhow::Error>(())
+        })
+        .await
+    }
+
+    /// Writes so far, and memory in MiB, as the operator itself counts them.
+    async fn figures(&self) -> Result<(f64, f64)> {
+        let address = self.metrics.clone();
+        let text = tokio::task::spawn_blocking(move || -> Result<String> {
+            use std::io::{Read, Write};
+            let mut stream = std::net::TcpStream::connect(address)?;
+            stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n")?;
+            let mut text = String::new();
+            stream.read_to_string(&mut text)?;
+            Ok(text)
+        })
+        .await??;
+        let value = |line: &str| line.rsplit(' ').next().and_then(|v| v.parse::<f64>().ok()).unwrap_or(0.0);
+        let is_write = |line: &&str| {
+            line.starts_with("muster_api_requests_total{")
+                && ["create", "patch", "update", "put", "post", "delete"]
+                    .iter()
+                    .any(|verb| line.contains(&format!("verb=\"{verb}\"")))
+        };
+        let writes = text.lines().filter(is_write).map(value).sum();
+        let memory =
+            text.lines().find(|line| line.starts_with("process_resident_memory_bytes ")).map_or(0.0, value);
+        Ok((writes, memory / f64::from(1 << 20)))
+    }
+
+    /// Waits until nothing is written for a while.
+    async fn rest(&self) -> Result<(f64, f64)> {
+        let mut last = self.figures().await?;
+        for _ in 0..60 {
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            let now = self.figures().await?;
+            // A lease is renewed every two seconds.
+            if now.0 - last.0 <= 6.0 {
+                return Ok(now);
+            }
+            last = now;
+        }
+        anyhow::bail!("it writes without end: {last:?}")
+    }
+
+    /// Every pod is freed, named by its gang, and has an index of its own in its clique.
+    async fn check(&self, gangs: usize, pods: usize) -> Result<()> {
+        let all = self.all(PODS).await?;
+        ensure!(all.len() == pods, "{} pods", all.len());
+        let mut indexes: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for pod in &all {
+            let labels = &pod["metadata"]["labels"];
+            let text = |key: &str| labels[key].as_str().unwrap_or_default().to_owned();
+            ensure!(
+                pod["spec"].get("schedulingGates").is_none(),
+                "a pod is gated: {}",
+                pod["metadata"]["name"]
+            );
+            let fresh = indexes
+                .entry(text("grove.io/podclique"))
+                .or_default()
+                .insert(text("grove.io/podclique-pod-index"));
+            ensure!(fresh, "two pods of one index: {labels}");
+        }
+        let found = self.all(GANGS).await?;
+        ensure!(found.len() == gangs, "{} gangs", found.len());
+        let named: usize = found
+            .iter()
+            .flat_map(|gang| gang["spec"]["podgroups"].as_array().cloned().unwrap_or_default())
+            .map(|group| group["podReferences"].as_array().map_or(0, Vec::len))
+            .sum();
+        ensure!(named == pods, "gangs name {named} pods");
+        let groups = self.count("/apis/scheduling.run.ai/v2alpha2/namespaces/default/podgroups").await?;
+        ensure!(groups == gangs, "{groups} PodGroups");
+        Ok(())
+    }
+}
+
+async fn measure(
+    name: &str,
+    replicas: usize,
+    cliques: &[(&str, usize)],
+    promised: Duration,
+    most_writes: f64,
+) -> Result<()> {
+    let _alone = ALONE.lock().await;
+    let Some(site) = start().await? else { return Ok(()) };
+    let pods = replicas * cliques.iter().map(|(_, n)| n).sum::<usize>();
+    let (before, _) = site.rest().await?;
+    let begun = Instant::now();
+    site.apply(name, replicas, cliques).await?;
+    site.until_pods(pods, promised * SLACK).await?;
+    let created = begun.elapsed();
+    eventually("every pod is freed", promised * SLACK, async || site.check(replicas, pods).await).await?;
+    let freed = begun.elapsed();
+    let (after, memory) = site.rest().await?;
+    let each = (after - before) / pods as f64;
+    eprintln!(
+        "{replicas} x {}: {pods} pods created in {:.1} s (promised {} s), freed in {:.1} s, {each:.2} writes a pod (at most {most_writes}), {memory:.0} MiB",
+        pods / replicas,
+        created.as_secs_f64(),
+        promised.as_secs(),
+        freed.as_secs_f64(),
+    );
+    ensure!(each <= most_writes, "{each:.2} writes a pod");
+    ensure!(memory < 200.0, "{memory:.0} MiB");
+    Ok(())
+}
+
+#[tokio::test]
+async fn five_hundred_replicas_of_two_pods() -> Result<()> {
+    measure("many", 500, &[("a", 2)], Duration::from_secs(10), 8.0).await
+}
+
+#[tokio::test]
+async fn one_set_of_ten_thousand_pods() -> Result<()> {
+    let cliques = [("a", 2_500), ("b", 2_500), ("c", 2_500), ("d", 2_500)];
+    measure("large", 1, &cliques, Duration::from_secs(30), 2.5).await
+}
+
+/// Killed at odd moments while 500 gangs are made, scaled and taken away again: what is there in the end is the same.
+#[tokio::test]
+async fn killed_while_it_works() -> Result<()> {
+    let _alone = ALONE.lock().await;
+    let Some(mut site) = start().await? else { return Ok(()) };
+    site.apply("many", 500, &[("a", 2)]).await?;
+    for after in [40_u64, 700, 1500, 300] {
+        tokio::time::sleep(Duration::from_millis(after)).await;
+        site.kill().await?;
+        // It waits for the lease of the one that was killed, and goes on.
+        let had = site.count(PODS).await?;
+        let _ = eventually("it goes on", Duration::from_secs(25), async || {
+            let n = site.count(PODS).await?;
+            ensure!(n > had || n == 1000, "{n}");
+            Ok::<_, anyhow::Error>(())
+        })
+        .await;
+    }
+    site.until_pods(1000, Duration::from_secs(120)).await?;
+    eventually("all is as it should be", Duration::from_secs(120), async || site.check(500, 1000).await)
+        .await?;
+    let patch = Request::new("PATCH", &format!("{SETS}/many"))
+        .header("content-type", "application/merge-patch+json")
+        .json(&json!({"spec": {"replicas": 200}}));
+    site.http.send(&patch).await?;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    site.kill().await?;
+    eventually("there is less of it", Duration::from_secs(120), async || site.check(200, 400).await).await?;
+    site.services.as_mut().context("it runs")?.check()
+}
