@@ -167,7 +167,15 @@ fn selects(selector: &Value, labels: Option<&Value>) -> bool {
     Labels::from_object(selector).is_ok_and(|s| s.matches(value))
 }
 
+const MUTATING: &str = "mutatingwebhookconfigurations.admissionregistration.k8s.io";
+const VALIDATING: &str = "validatingwebhookconfigurations.admissionregistration.k8s.io";
+
 impl ApiServer {
+    /// Whether any admission webhook is registered.
+    pub(crate) fn has_webhooks(&self) -> bool {
+        [MUTATING, VALIDATING].iter().any(|table| self.store().len(table) > 0)
+    }
+
     fn webhooks(&self, table: &str, review: &Review, object: &Value) -> Vec<Value> {
         // The registry's own objects are never reviewed, or a broken webhook could never be mended.
         if self.store().len(table) == 0 || review.served.group == "admissionregistration.k8s.io" {
@@ -285,8 +293,7 @@ impl ApiServer {
         review: &mut Review,
         object: &mut Value,
     ) -> Result<(), ApiError> {
-        let table = "mutatingwebhookconfigurations.admissionregistration.k8s.io";
-        for webhook in self.webhooks(table, review, object) {
+        for webhook in self.webhooks(MUTATING, review, object) {
             let Some(response) = self.call(&webhook, review, object).await? else { continue };
             let Some(patch) = response["patch"].as_str() else { continue };
             let name = webhook["name"].as_str().unwrap_or_default();
@@ -305,8 +312,7 @@ impl ApiServer {
         review: &mut Review,
         object: &Value,
     ) -> Result<(), ApiError> {
-        let table = "validatingwebhookconfigurations.admissionregistration.k8s.io";
-        for webhook in self.webhooks(table, review, object) {
+        for webhook in self.webhooks(VALIDATING, review, object) {
             self.call(&webhook, review, object).await?;
         }
         Ok(())
