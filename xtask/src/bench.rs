@@ -107,7 +107,8 @@ pub fn run(args: Args) -> Result<()> {
 fn live(example: &str, args: &[String]) -> Result<()> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
-    command.args(["run", "--release", "--package", "muster-scheduler", "--example", example, "--"]);
+    // As it is shipped.
+    command.args(["run", "--profile", "dist", "--package", "muster-scheduler", "--example", example, "--"]);
     command.args(args);
     let status = command.status().with_context(|| format!("cannot run {command:?}"))?;
     if !status.success() {

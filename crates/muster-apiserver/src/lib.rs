@@ -10,6 +10,7 @@
 //! Not enforced here, on purpose: RBAC objects are stored and never consulted; whoever has the token may do everything.
 
 pub mod admission;
+mod apart;
 mod bootstrap;
 pub mod clock;
 pub mod crd;

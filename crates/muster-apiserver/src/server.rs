@@ -6,15 +6,16 @@
 //! stamp the resourceVersion and the facts that selectors and garbage collection use.
 
 use crate::admission::Hook;
+use crate::apart::Apart;
 use crate::clock::Clock;
 use crate::crd::{self, Custom};
 use crate::meta;
 use crate::registry::{Registry, Served, Source};
 use crate::status::ApiError;
-use crate::store::{Clash, Draft, Expect, Facts, Key, Memory, Range, Revision, Store, Stored};
+use crate::store::{Clash, Draft, Expect, Facts, Key, Memory, Pairs, Range, Revision, Store, Stored};
 use crate::strategy::{self, Part};
 use k8s_builtin::KubeVersion;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
@@ -243,6 +244,11 @@ impl ApiServer {
         }
     }
 
+    /// A stored object taken apart; `None` if its kind is not one whose parts can be judged one by one.
+    pub(crate) fn take_apart(&self, stored: &Stored, served: &Served) -> Option<Apart> {
+        if strategy::is_kept_apart(served) { Apart::of(stored, served) } else { None }
+    }
+
     /// A stored object in the version of `served`. Versions that need a webhook are converted by [`ApiServer::read`].
     pub(crate) fn parse(&self, stored: &Stored, served: &Served) -> Result<Value, ApiError> {
         let object = self.parse_stored(stored, served)?;
@@ -381,34 +387,41 @@ fn established(crd: &Value) -> bool {
 /// The stored form of an object: stamped with its revision, without `apiVersion` and `kind`.
 fn draft(served: &Served, object: &Value, revision: Revision) -> Draft {
     // Written member by member: on the hot path of every write, a copy of the object would cost more than its text.
-    let mut text = Vec::with_capacity(4 << 10);
+    let mut text = open_text(object.get("metadata").and_then(Value::as_object), revision);
+    text.push(b'}');
+    let members = object.as_object().into_iter().flatten();
+    for (name, value) in members.filter(|(k, _)| !matches!(k.as_str(), "apiVersion" | "kind" | "metadata")) {
+        add_member(&mut text, name, value);
+    }
+    text.push(b'}');
+    let text = String::from_utf8(text).expect("serde_json writes UTF-8");
+    let mut facts = facts_of_metadata(object);
+    facts.fields = strategy::selectable(served, |label| strategy::field(served, object, label));
+    Draft { text, facts }
+}
+
+/// The text of an object up to the last member of its metadata.
+pub(crate) fn open_text(metadata: Option<&Map<String, Value>>, revision: Revision) -> Vec<u8> {
+    let mut text = Vec::with_capacity(6 << 10);
     text.extend_from_slice(b"{\"metadata\":{\"resourceVersion\":\"");
     text.extend_from_slice(revision.to_string().as_bytes());
     text.push(b'"');
-    let metadata = object.get("metadata").and_then(Value::as_object);
-    write_members(&mut text, metadata.into_iter().flatten().filter(|(k, _)| *k != "resourceVersion"));
-    text.push(b'}');
-    let members = object.as_object().into_iter().flatten();
-    write_members(
-        &mut text,
-        members.filter(|(k, _)| !matches!(k.as_str(), "apiVersion" | "kind" | "metadata")),
-    );
-    text.push(b'}');
-    let text = String::from_utf8(text).expect("serde_json writes UTF-8");
-    Draft { text, facts: facts(served, object) }
-}
-
-/// Adds `,"name":value` for each member.
-fn write_members<'a>(text: &mut Vec<u8>, members: impl Iterator<Item = (&'a String, &'a Value)>) {
-    for (name, value) in members {
-        text.push(b',');
-        serde_json::to_writer(&mut *text, name).expect("a string can be written to memory");
-        text.push(b':');
-        serde_json::to_writer(&mut *text, value).expect("a JSON value can be written to memory");
+    for (name, value) in metadata.into_iter().flatten().filter(|(k, _)| *k != "resourceVersion") {
+        add_member(&mut text, name, value);
     }
+    text
 }
 
-fn facts(served: &Served, object: &Value) -> Facts {
+/// Adds `,"name":value`.
+pub(crate) fn add_member(text: &mut Vec<u8>, name: &str, value: &(impl serde::Serialize + ?Sized)) {
+    text.push(b',');
+    serde_json::to_writer(&mut *text, name).expect("a string can be written to memory");
+    text.push(b':');
+    serde_json::to_writer(&mut *text, value).expect("a JSON value can be written to memory");
+}
+
+/// What selectors and garbage collection need of the metadata.
+pub(crate) fn facts_of_metadata(object: &Value) -> Facts {
     let metadata = object.get("metadata");
     Facts {
         uid: meta::uid(object).into(),
@@ -419,7 +432,7 @@ fn facts(served: &Served, object: &Value) -> Facts {
             .flatten()
             .map(|(k, v)| (k.clone().into(), v.as_str().unwrap_or_default().into()))
             .collect(),
-        fields: strategy::selectable(served, object),
+        fields: Pairs::default(),
         owners: metadata
             .and_then(|m| m.get("ownerReferences"))
             .and_then(Value::as_array)

@@ -126,6 +126,20 @@ pub fn default(served: &Served, object: &mut Value) {
     }
 }
 
+/// Fills in defaults of the members that are at hand, of a kind that is kept apart.
+pub fn default_members(served: &Served, object: &mut Value) {
+    match &served.source {
+        Source::Builtin(kind) => k8s_builtin::default_members(kind, object),
+        Source::Custom(_) => default(served, object),
+    }
+}
+
+/// Whether objects are stored in the version in which they are served, and their parts can be judged one by one.
+pub fn is_kept_apart(served: &Served) -> bool {
+    matches!(&served.source, Source::Builtin(kind) if k8s_builtin::is_kept_apart(kind))
+        && served.api_version() == served.storage_api_version
+}
+
 /// Puts right what a client may not decide when it creates an object.
 pub fn prepare_create(served: &Served, object: &mut Value) {
     match &served.source {
@@ -231,10 +245,26 @@ fn add_new(errors: &mut Vec<FieldError>, found: Vec<FieldError>) {
 
 /// The rules for a change.
 pub fn validate_update(served: &Served, new: &Value, old: &Value, part: Part) -> Vec<FieldError> {
-    let found = validate_change(served, new, old, part);
-    // Kubernetes checks metadata twice on an update, once for all kinds and once with the kind, and says so twice.
+    twice_for_metadata(&validate_change(served, new, old, part))
+}
+
+/// Kubernetes checks metadata twice on an update, once for all kinds and once with the kind, and says so twice.
+fn twice_for_metadata(found: &[FieldError]) -> Vec<FieldError> {
     let metadata = found.iter().filter(|e| e.field.starts_with("metadata.")).cloned();
     metadata.chain(found.iter().cloned()).collect()
+}
+
+/// Whether a new status is judged by the spec as well.
+pub fn is_status_judged_by_spec(served: &Served) -> bool {
+    served.is("batch", "jobs")
+}
+
+/// The rules for a change of some members of a kind that is kept apart; these members are at hand.
+pub fn validate_members(served: &Served, new: &Value, old: &Value, part: Part) -> Vec<FieldError> {
+    match part {
+        Part::Main => twice_for_metadata(&k8s_builtin::validate_bookkeeping(new, old)),
+        _ => validate_update(served, new, old, part),
+    }
 }
 
 fn validate_change(served: &Served, new: &Value, old: &Value, part: Part) -> Vec<FieldError> {
@@ -302,31 +332,36 @@ fn immutable_meta(new: &Value, old: &Value) -> Vec<FieldError> {
         .collect()
 }
 
-/// Values of the kind's selectable fields, for the store; a selector takes an absent one for empty.
-pub fn selectable(served: &Served, object: &Value) -> Pairs {
-    let set = |(name, value): (Cow<'static, str>, String)| (!value.is_empty()).then(|| (name, value.into()));
-    match &served.source {
+/// Values of the kind's selectable fields, for the store, as `value` has them; a selector takes an absent one for empty.
+pub fn selectable(served: &Served, value: impl Fn(&str) -> Option<String>) -> Pairs {
+    let labels: Vec<Cow<'static, str>> = match &served.source {
         Source::Builtin(kind) => kind
             .field_labels
             .iter()
             .filter(|l| !l.starts_with("metadata."))
-            .filter_map(|l| Some((Cow::Borrowed(*l), k8s_builtin::field_value(kind, object, l)?)))
-            .filter_map(set)
+            .map(|l| Cow::Borrowed(*l))
             .collect(),
-        Source::Custom(custom) => custom
-            .version(&served.version)
-            .into_iter()
-            .flat_map(|v| &v.selectable)
-            .map(|path| {
-                let text = match meta::at(object, path) {
-                    Some(Value::String(s)) => s.clone(),
-                    Some(Value::Null) | None => String::new(),
-                    Some(other) => other.to_string(),
-                };
-                (Cow::Owned(path.clone()), text)
-            })
-            .filter_map(set)
-            .collect(),
+        Source::Custom(custom) => {
+            let paths = custom.version(&served.version).into_iter().flat_map(|v| &v.selectable);
+            paths.map(|path| Cow::Owned(path.clone())).collect()
+        }
+    };
+    let set = |label: Cow<'static, str>| {
+        let value = value(&label).filter(|value| !value.is_empty())?;
+        Some((label, value.into()))
+    };
+    labels.into_iter().filter_map(set).collect()
+}
+
+/// The value of a selectable field.
+pub fn field(served: &Served, object: &Value, label: &str) -> Option<String> {
+    match &served.source {
+        Source::Builtin(kind) => k8s_builtin::field_value(kind, object, label),
+        Source::Custom(_) => match meta::at(object, label)? {
+            Value::String(text) => Some(text.clone()),
+            Value::Null => None,
+            other => Some(other.to_string()),
+        },
     }
 }
 

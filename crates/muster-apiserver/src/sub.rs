@@ -2,6 +2,7 @@
 //!
 //! In: the parent object and a body. Out: the parent changed, or an answer of the subresource's own kind.
 
+use crate::apart::Apart;
 use crate::meta;
 use crate::query::Query;
 use crate::registry::{Served, Source};
@@ -135,8 +136,9 @@ impl ApiServer {
             }
             Ok(Proposal { object, warnings: Vec::new(), managed: false })
         };
-        let written = self.update_object(cx, name, Part::Scale, &propose).await?;
-        Ok(Reply::json(200, scale_of(&view, &written.object)).warn(written.warnings))
+        let written = self.update_object(cx, name, Part::Scale, None, &propose).await?;
+        let scaled = scale_of(&view, &self.outcome(&cx.served, &written));
+        Ok(Reply::json(200, scaled).warn(written.warnings))
     }
 
     /// POST of `pods/NAME/binding` and of `bindings`.
@@ -171,13 +173,16 @@ impl ApiServer {
         let key = Key::new(cx.namespace.as_deref().unwrap_or_default(), &name);
         loop {
             let stored = self.must_find(&pods, &key)?;
-            let live = self.parse_stored(&stored, &pods)?;
-            let bound = bound_pod(&live, &binding, node, &now)
+            let mut apart = self
+                .take_apart(&stored, &pods)
+                .ok_or_else(|| ApiError::internal(format!("the stored pod {name} cannot be read")))?;
+            bind_pod(&mut apart, &binding, node, &now)
                 .map_err(|why| ApiError::conflict(&binding_gr, &name, &why))?;
             if cx.query.dry_run {
                 break;
             }
-            match self.commit(&pods, &key, crate::store::Expect::At(stored.revision), &bound) {
+            let draft = &mut |revision| apart.draft(&pods, Some(node), revision);
+            match self.store().put(&pods.table, &key, crate::store::Expect::At(stored.revision), draft) {
                 Ok(_) => break,
                 Err(crate::store::Clash::Absent) => return Err(ApiError::not_found(&gr, &name)),
                 Err(_) => {}
@@ -434,40 +439,43 @@ fn parse_scale(media: &str, method: &str, body: &[u8]) -> Result<ScaleBody, ApiE
     }
 }
 
-/// The pod once bound, or why it cannot be.
-fn bound_pod(live: &Value, binding: &Value, node: &str, now: &str) -> Result<Value, String> {
-    let name = meta::name(live);
+/// Binds a pod, or says why it cannot be.
+fn bind_pod(apart: &mut Apart, binding: &Value, node: &str, now: &str) -> Result<(), String> {
+    let pod = &apart.members;
+    let name = meta::name(pod);
     let uid = meta::uid(binding);
-    if !uid.is_empty() && uid != meta::uid(live) {
+    if !uid.is_empty() && uid != meta::uid(pod) {
         return Err(format!(
             "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
-            meta::uid(live)
+            meta::uid(pod)
         ));
     }
-    if meta::terminating(live) {
+    if meta::terminating(pod) {
         return Err(format!("pod {name} is being deleted, cannot be assigned to a host"));
     }
-    let current = meta::text_at(live, "spec.nodeName");
+    let mut spec = apart.read("spec").unwrap_or_default();
+    let current = spec["nodeName"].as_str().unwrap_or_default();
     if !current.is_empty() {
         return Err(format!("pod {name} is already assigned to node \"{current}\""));
     }
-    if live["spec"]["schedulingGates"].as_array().is_some_and(|g| !g.is_empty()) {
+    if spec["schedulingGates"].as_array().is_some_and(|g| !g.is_empty()) {
         return Err(format!("pod {name} has non-empty .spec.schedulingGates"));
     }
-    let mut pod = live.clone();
-    meta::set_at(&mut pod, "spec.nodeName", node.into());
+    spec["nodeName"] = node.into();
+    apart.write("spec", &spec);
+    let pod = &mut apart.members;
     if let Some(annotations) = binding["metadata"]["annotations"].as_object() {
-        let metadata = meta::edit(&mut pod);
+        let metadata = meta::edit(pod);
         let slot = metadata.entry("annotations").or_insert_with(|| json!({}));
         if let Some(slot) = slot.as_object_mut() {
             slot.extend(annotations.clone());
         }
     }
     set_condition(
-        &mut pod,
+        pod,
         json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": now}),
     );
-    Ok(pod)
+    Ok(())
 }
 
 fn set_condition(pod: &mut Value, condition: Value) {

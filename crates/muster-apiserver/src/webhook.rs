@@ -162,12 +162,36 @@ fn rules_match(webhook: &Value, review: &Review) -> bool {
     })
 }
 
+/// Whether all `matchConditions` hold. One that does not hold decides, even where another makes no sense.
+fn meets_conditions(webhook: &Value, request: &Value) -> Result<bool, String> {
+    let variables =
+        [("object", &request["object"]), ("oldObject", &request["oldObject"]), ("request", request)];
+    let mut problems = Vec::new();
+    for condition in webhook["matchConditions"].as_array().into_iter().flatten() {
+        let text = |field: &str| condition[field].as_str().unwrap_or_default();
+        match k8s_schema::condition(text("expression"), &variables) {
+            Ok(true) => {}
+            Ok(false) => return Ok(false),
+            Err(why) => problems.push(format!("{}: {why}", text("name"))),
+        }
+    }
+    if problems.is_empty() { Ok(true) } else { Err(format!("match conditions: {}", problems.join("; "))) }
+}
+
 fn selects(selector: &Value, labels: Option<&Value>) -> bool {
     let value = |label: &str| labels.and_then(|l| l.get(label)).and_then(Value::as_str);
     Labels::from_object(selector).is_ok_and(|s| s.matches(value))
 }
 
+const MUTATING: &str = "mutatingwebhookconfigurations.admissionregistration.k8s.io";
+const VALIDATING: &str = "validatingwebhookconfigurations.admissionregistration.k8s.io";
+
 impl ApiServer {
+    /// Whether any admission webhook is registered.
+    pub(crate) fn has_webhooks(&self) -> bool {
+        [MUTATING, VALIDATING].iter().any(|table| self.store().len(table) > 0)
+    }
+
     fn webhooks(&self, table: &str, review: &Review, object: &Value) -> Vec<Value> {
         // The registry's own objects are never reviewed, or a broken webhook could never be mended.
         if self.store().len(table) == 0 || review.served.group == "admissionregistration.k8s.io" {
@@ -238,11 +262,10 @@ impl ApiServer {
         let name = webhook["name"].as_str().unwrap_or_default();
         let timeout = Duration::from_secs(webhook["timeoutSeconds"].as_u64().unwrap_or(10).clamp(1, 30));
         let body = self.admission_review(review, object);
-        let result = if webhook["matchConditions"].as_array().is_some_and(|c| !c.is_empty()) {
-            Err("matchConditions are not evaluated by the embedded server; use rules and selectors"
-                .to_string())
-        } else {
-            self.inner.webhooks.post(&webhook["clientConfig"], &body, timeout).await
+        let result = match meets_conditions(webhook, &body["request"]) {
+            Ok(false) => return Ok(None),
+            Ok(true) => self.inner.webhooks.post(&webhook["clientConfig"], &body, timeout).await,
+            Err(why) => Err(why),
         };
         let answer = match result {
             Ok(answer) if answer["response"]["uid"] == body["request"]["uid"] => answer,
@@ -285,8 +308,7 @@ impl ApiServer {
         review: &mut Review,
         object: &mut Value,
     ) -> Result<(), ApiError> {
-        let table = "mutatingwebhookconfigurations.admissionregistration.k8s.io";
-        for webhook in self.webhooks(table, review, object) {
+        for webhook in self.webhooks(MUTATING, review, object) {
             let Some(response) = self.call(&webhook, review, object).await? else { continue };
             let Some(patch) = response["patch"].as_str() else { continue };
             let name = webhook["name"].as_str().unwrap_or_default();
@@ -305,8 +327,7 @@ impl ApiServer {
         review: &mut Review,
         object: &Value,
     ) -> Result<(), ApiError> {
-        let table = "validatingwebhookconfigurations.admissionregistration.k8s.io";
-        for webhook in self.webhooks(table, review, object) {
+        for webhook in self.webhooks(VALIDATING, review, object) {
             self.call(&webhook, review, object).await?;
         }
         Ok(())
@@ -316,6 +337,23 @@ impl ApiServer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn conditions_decide_whether_a_webhook_is_asked() {
+        let request =
+            json!({"object": {"spec": {"schedulerName": "a"}}, "oldObject": null, "operation": "CREATE"});
+        let check = |expressions: &[&str], expected: Result<bool, &str>| {
+            let conditions: Vec<Value> =
+                expressions.iter().map(|e| json!({"name": "c", "expression": e})).collect();
+            let answer = meets_conditions(&json!({"matchConditions": conditions}), &request);
+            assert_eq!(answer.as_ref().map_err(String::as_str).copied(), expected, "{expressions:?}");
+        };
+        check(&[], Ok(true));
+        check(&["object.spec.schedulerName in ['a', 'b']", "request.operation == 'CREATE'"], Ok(true));
+        check(&["true", "object.spec.schedulerName == 'b'"], Ok(false));
+        check(&["object.spec.none == 'b'", "false"], Ok(false));
+        check(&["object.spec.none == 'b'", "true"], Err("match conditions: c: no such key: none"));
+    }
 
     #[test]
     fn rules_name_resources() {

@@ -4,6 +4,7 @@
 //! whose new state is computed from the live one, and is tried again when the live one moved meanwhile.
 
 use crate::admission::{Operation, Review};
+use crate::apart::Apart;
 use crate::meta;
 use crate::negotiate::Form;
 use crate::query::{FieldValidation, Query};
@@ -57,8 +58,8 @@ impl Context {
 
 /// What a write did.
 pub struct Written {
-    /// The object in the request's version.
-    pub object: Arc<Value>,
+    /// The object in the request's version; where there is none, it is as stored.
+    pub object: Option<Arc<Value>>,
     /// The same as it is stored; nothing is stored when the request is a dry run.
     pub stored: Option<Stored>,
     /// Whether it was made.
@@ -66,6 +67,10 @@ pub struct Written {
     /// Texts for `Warning` headers.
     pub warnings: Vec<String>,
 }
+
+/// A write that can change nothing but the status, or nothing but finalizers and owners.
+#[derive(Clone, Copy)]
+pub struct Bookkeeping;
 
 /// The new state of an object, made from the live one.
 pub struct Proposal {
@@ -201,6 +206,17 @@ fn ignored(served: &Served, part: Part) -> FieldSet {
     FieldSet::parse(&set).unwrap_or_default()
 }
 
+/// A write by a manager that is not an apply.
+fn request<'a>(
+    manager: &'a str,
+    api_version: &'a str,
+    part: Part,
+    now: &'a str,
+    ignored: &'a FieldSet,
+) -> apply::Request<'a> {
+    apply::Request { manager, api_version, subresource: part.subresource(), now, force: false, ignored }
+}
+
 /// Letters that Kubernetes puts into generated names: no vowels, so that no words come out.
 const SUFFIX_LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
@@ -243,33 +259,37 @@ impl ApiServer {
                 Reply::text(code, text)
             }
             _ => {
-                let object = Arc::unwrap_or_clone(written.object);
+                let object = Arc::unwrap_or_clone(self.outcome(&cx.served, &written));
                 Reply::json(code, self.shape(&cx.served, object, cx.form, &cx.query))
             }
         };
         reply.warn(written.warnings)
     }
 
+    /// The object that a write left.
+    pub(crate) fn outcome(&self, served: &Served, written: &Written) -> Arc<Value> {
+        let stored = || Arc::new(self.parse_stored(written.stored.as_ref()?, served).ok()?).into();
+        written.object.clone().or_else(stored).unwrap_or_default()
+    }
+
     /// Makes an object. `managed` says that its field managers are already written.
     pub(crate) async fn create_object(
         &self,
         cx: &Context,
-        object: Value,
+        mut object: Value,
         managed: bool,
     ) -> Result<Written, ApiError> {
-        let generate = meta::name(&object).is_empty() && !meta::text(&object, "generateName").is_empty();
-        for _ in 0..TRIES {
-            let mut attempt = object.clone();
-            if generate {
-                let name = generated_name(meta::text(&attempt, "generateName"), self.new_uid());
-                meta::edit(&mut attempt).insert("name".into(), name.into());
-            }
-            match self.try_create(cx, attempt, managed).await {
-                Err(error) if generate && error.reason == "AlreadyExists" => {}
-                other => return other,
-            }
+        let base = meta::text(&object, "generateName");
+        if !meta::name(&object).is_empty() || base.is_empty() {
+            return self.try_create(cx, object, managed).await;
         }
-        Err(ApiError::already_exists(&cx.served.group_resource(), meta::text(&object, "generateName")))
+        let mut names = (0..TRIES).map(|_| generated_name(base, self.new_uid()));
+        let Some(name) = names.find(|name| self.store().get(&cx.served.table, &cx.key(name)).is_none())
+        else {
+            return Err(ApiError::already_exists(&cx.served.group_resource(), base));
+        };
+        meta::edit(&mut object).insert("name".into(), name.into());
+        self.try_create(cx, object, managed).await
     }
 
     async fn try_create(&self, cx: &Context, mut object: Value, managed: bool) -> Result<Written, ApiError> {
@@ -310,7 +330,8 @@ impl ApiServer {
                 return Err(ApiError::already_exists(&served.group_resource(), &key.name));
             }
             let object = self.convert(object, served, &served.api_version()).await?;
-            return Ok(Written { object: Arc::new(object), stored: None, created: true, warnings });
+            let object = Some(Arc::new(object));
+            return Ok(Written { object, stored: None, created: true, warnings });
         }
         let at_rest = self.convert(object, served, &served.storage_api_version).await?;
         let stored = self.commit(served, &key, Expect::Absent, &at_rest).map_err(|clash| match clash {
@@ -333,10 +354,15 @@ impl ApiServer {
         at_rest["apiVersion"] = served.storage_api_version.as_str().into();
         at_rest["kind"] = served.kind.as_str().into();
         meta::edit(&mut at_rest).insert("resourceVersion".into(), stored.revision.to_string().into());
+        let created = replaced.is_none();
+        if strategy::is_kept_apart(served) {
+            // Such an object is next written in part, from its text.
+            return Ok(Written { object: None, stored: Some(stored), created, warnings });
+        }
         let at_rest = Arc::new(at_rest);
         self.inner.recent.put(stored.revision, at_rest.clone(), replaced);
-        let object = self.as_served(&at_rest, served).await?;
-        Ok(Written { object, stored: Some(stored), created: replaced.is_none(), warnings })
+        let object = Some(self.as_served(&at_rest, served).await?);
+        Ok(Written { object, stored: Some(stored), created, warnings })
     }
 
     /// An object of the storage version in the version of the request.
@@ -414,14 +440,9 @@ impl ApiServer {
         new: Value,
         part: Part,
     ) -> Value {
-        let request = apply::Request {
-            manager,
-            api_version: &served.api_version(),
-            subresource: part.subresource(),
-            now: &self.clock().rfc3339(),
-            force: false,
-            ignored: &ignored(served, part),
-        };
+        let (api_version, now, ignored) =
+            (served.api_version(), self.clock().rfc3339(), ignored(served, part));
+        let request = request(manager, &api_version, part, &now, &ignored);
         let mut managed = apply::update(live, new, &*served.schema, &request);
         if part == Part::Scale {
             // The real server dates no manager of the scale endpoint.
@@ -475,7 +496,7 @@ impl ApiServer {
             }
             Ok(Proposal { object: sent.clone(), warnings: warnings.clone(), managed: false })
         };
-        let written = self.update_object(cx, name, part, &propose).await?;
+        let written = self.update_object(cx, name, part, None, &propose).await?;
         Ok(self.answer(cx, written))
     }
 
@@ -507,7 +528,8 @@ impl ApiServer {
             }
             Ok(proposal)
         };
-        let written = self.update_object(cx, name, part, &propose).await?;
+        let members = patch.reach(part).filter(|_| !self.is_bookkeeping_reviewed());
+        let written = self.update_object(cx, name, part, members, &propose).await?;
         Ok(self.answer(cx, written))
     }
 
@@ -518,8 +540,7 @@ impl ApiServer {
         patch: &Patch,
         body: &[u8],
     ) -> Result<Proposal, ApiError> {
-        let mut object = live.clone();
-        patch.apply(&mut object, &cx.served)?;
+        let mut object = patch.apply(live.clone(), &cx.served)?;
         if !object.is_object() {
             return Err(ApiError::bad_request("the patch leaves no object"));
         }
@@ -610,15 +631,17 @@ impl ApiServer {
             }
             Ok(Proposal { object, warnings: warnings.clone(), managed: true })
         };
-        self.update_object(cx, name, part, &propose).await
+        self.update_object(cx, name, part, None, &propose).await
     }
 
-    /// Changes an object to what `propose` makes of it, trying again while others change it too.
+    /// Changes an object to what `propose` makes of it, trying again while others change it too. Where it is known to be bookkeeping, objects
+    /// of a kind that is kept apart are proposed, judged and compared by the members in question alone.
     pub(crate) async fn update_object(
         &self,
         cx: &Context,
         name: &str,
         part: Part,
+        members: Option<Bookkeeping>,
         propose: &Propose<'_>,
     ) -> Result<Written, ApiError> {
         let served = &cx.served;
@@ -626,7 +649,11 @@ impl ApiServer {
         let gr = served.group_resource();
         for _ in 0..TRIES {
             let stored = self.must_find(served, &key)?;
-            let before = self.look_at(&stored, served)?;
+            let mut apart = members.and_then(|_| self.take_apart(&stored, served));
+            let before = match &mut apart {
+                Some(apart) => Arc::new(std::mem::take(&mut apart.members)),
+                None => self.look_at(&stored, served)?,
+            };
             let live = self.as_served(&before, served).await?;
             let proposal = propose(&live)?;
             let pinned = {
@@ -637,7 +664,13 @@ impl ApiServer {
                 // A PUT that names its version must not be tried on another; patches inherit the live version.
                 !sent.is_empty()
             };
-            match self.try_update(cx, &key, part, (&stored, &before), &live, proposal).await? {
+            let tried = match apart {
+                Some(apart) => {
+                    self.try_update_members(cx, &key, part, (&stored, apart), &before, proposal)?
+                }
+                None => self.try_update(cx, &key, part, (&stored, &before), &live, proposal).await?,
+            };
+            match tried {
                 Some(written) => return Ok(written),
                 None if pinned && !is_patch(cx) => return Err(ApiError::modified(&gr, name)),
                 None => {}
@@ -659,24 +692,7 @@ impl ApiServer {
         let served = &cx.served;
         let gr = served.group_resource();
         let Proposal { mut object, warnings, managed } = proposal;
-        let uid = meta::uid(&object);
-        if !uid.is_empty() && uid != meta::uid(live) {
-            let place = match (&served.source, served.namespaced) {
-                (Source::Builtin(_), true) => format!("{}/{}", served.plural, key.namespace),
-                (Source::Builtin(_), false) => served.plural.clone(),
-                (Source::Custom(_), true) => format!("{}/{}/{}", served.group, served.plural, key.namespace),
-                (Source::Custom(_), false) => format!("{}/{}", served.group, served.plural),
-            };
-            return Err(ApiError::conflict(
-                &gr,
-                &key.name,
-                &format!(
-                    "StorageError: invalid object, Code: 4, Key: /registry/{place}/{}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
-                    key.name,
-                    meta::uid(live)
-                ),
-            ));
-        }
+        check_uid(served, key, &object, live)?;
         keep_system_fields(&mut object, live);
         strategy::default(served, &mut object);
         if !managed {
@@ -701,21 +717,21 @@ impl ApiServer {
         let _quota = self.validate(&mut review, &object).await?;
         let warnings = std::mem::take(&mut review.warnings);
         if cx.query.dry_run {
-            let object = Arc::new(self.convert(object, served, &served.api_version()).await?);
+            let object = Some(Arc::new(self.convert(object, served, &served.api_version()).await?));
             return Ok(Some(Written { object, stored: None, created: false, warnings }));
         }
         let mut at_rest = self.convert(object, served, &served.storage_api_version).await?;
         apply::keep_times(before, &mut at_rest);
         if unchanged(&at_rest, before) {
             // Nothing to write: no new version, no event.
-            let (object, stored) = (live.clone(), Some(stored.clone()));
+            let (object, stored) = (Some(live.clone()), Some(stored.clone()));
             return Ok(Some(Written { object, stored, created: false, warnings }));
         }
         if meta::terminating(&at_rest) && !crate::delete::is_held(served, &at_rest) {
             return match self.erase(served, key, stored.revision, &at_rest) {
                 Ok(last) => {
                     self.after_delete(served, key);
-                    let object = Arc::new(self.read(&last, served).await?);
+                    let object = Some(Arc::new(self.read(&last, served).await?));
                     Ok(Some(Written { object, stored: Some(last), created: false, warnings }))
                 }
                 Err(Clash::Absent) => Err(ApiError::not_found(&gr, &key.name)),
@@ -728,6 +744,67 @@ impl ApiServer {
                 self.written(served, now, at_rest, Some(stored.revision), warnings).await.map(Some)
             }
             Err(Clash::Absent) => Err(ApiError::not_found(&gr, &key.name)),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// The same for an object that is kept apart; nobody has asked to review such writes. `before` are its members as they are.
+    fn try_update_members(
+        &self,
+        cx: &Context,
+        key: &Key,
+        part: Part,
+        (stored, mut apart): (&Stored, Apart),
+        before: &Value,
+        proposal: Proposal,
+    ) -> Result<Option<Written>, ApiError> {
+        let served = &cx.served;
+        let Proposal { object: mut members, warnings, .. } = proposal;
+        check_uid(served, key, &members, before)?;
+        keep_system_fields(&mut members, before);
+        strategy::default_members(served, &mut members);
+        strategy::prepare_update(served, &mut members, before, part);
+        let changed = !unchanged(&members, before);
+        let by_spec = strategy::is_status_judged_by_spec(served).then(|| apart.read("spec")).flatten();
+        if let (Some(spec), Some(members)) = (by_spec, members.as_object_mut()) {
+            members.insert("spec".into(), spec);
+        }
+        let errors = strategy::validate_members(served, &members, before, part);
+        if !errors.is_empty() {
+            return Err(ApiServer::invalid(served, &members, &errors));
+        }
+        if let Some(members) = members.as_object_mut() {
+            members.remove("spec");
+        }
+        if !changed && !cx.query.dry_run {
+            let stored = Some(stored.clone());
+            return Ok(Some(Written { object: None, stored, created: false, warnings }));
+        }
+        if changed {
+            let (manager, api_version) = (cx.manager(), served.api_version());
+            let (now, ignored) = (self.clock().rfc3339(), ignored(served, part));
+            let request = request(&manager, &api_version, part, &now, &ignored);
+            let steps: &[&str] = match part {
+                Part::Status => &["f:status"],
+                _ => &["f:finalizers", "f:ownerReferences"],
+            };
+            apart.record.attribute(steps, before, &members, &*served.schema, &request);
+        }
+        apart.members = members;
+        if cx.query.dry_run {
+            let object = Some(Arc::new(apart.whole()));
+            return Ok(Some(Written { object, stored: None, created: false, warnings }));
+        }
+        let draft = &mut |revision| apart.draft(served, None, revision);
+        let ends = meta::terminating(&apart.members) && !crate::delete::is_held(served, &apart.members);
+        let done = if ends {
+            self.store().delete(&served.table, key, stored.revision, draft)
+        } else {
+            self.store().put(&served.table, key, Expect::At(stored.revision), draft)
+        };
+        match done {
+            Ok(now) => Ok(Some(Written { object: None, stored: Some(now), created: false, warnings })),
+            Err(Clash::Absent) => Err(ApiError::not_found(&served.group_resource(), &key.name)),
             Err(_) => Ok(None),
         }
     }
@@ -746,6 +823,29 @@ impl ApiServer {
             self.reload_crds();
         }
     }
+}
+
+/// Refuses a write that is meant for another object of the same name.
+fn check_uid(served: &Served, key: &Key, object: &Value, live: &Value) -> Result<(), ApiError> {
+    let uid = meta::uid(object);
+    if !uid.is_empty() && uid != meta::uid(live) {
+        let place = match (&served.source, served.namespaced) {
+            (Source::Builtin(_), true) => format!("{}/{}", served.plural, key.namespace),
+            (Source::Builtin(_), false) => served.plural.clone(),
+            (Source::Custom(_), true) => format!("{}/{}/{}", served.group, served.plural, key.namespace),
+            (Source::Custom(_), false) => format!("{}/{}", served.group, served.plural),
+        };
+        return Err(ApiError::conflict(
+            &served.group_resource(),
+            &key.name,
+            &format!(
+                "StorageError: invalid object, Code: 4, Key: /registry/{place}/{}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
+                key.name,
+                meta::uid(live)
+            ),
+        ));
+    }
+    Ok(())
 }
 
 fn is_patch(cx: &Context) -> bool {
@@ -884,15 +984,49 @@ impl Patch {
         }
     }
 
-    fn apply(&self, object: &mut Value, served: &Served) -> Result<(), ApiError> {
+    /// What becomes of an object.
+    fn apply(&self, mut object: Value, served: &Served) -> Result<Value, ApiError> {
         match self {
-            Patch::Json(patch) => json_patch::patch(object, patch).map_err(|_| ApiError::unprocessable()),
-            Patch::Merge(patch) => {
-                k8s_merge::merge_patch(object, patch);
-                Ok(())
+            Patch::Json(patch) => {
+                json_patch::patch(&mut object, patch).map_err(|_| ApiError::unprocessable())?;
+                Ok(object)
             }
-            Patch::Strategic(patch) => k8s_merge::strategic_merge(object, patch, &*served.schema)
+            Patch::Merge(patch) => {
+                k8s_merge::merge_patch(&mut object, patch);
+                Ok(object)
+            }
+            Patch::Strategic(patch) => k8s_merge::strategic_merged(object, patch, &*served.schema)
                 .map_err(|e| ApiError::bad_request(e.to_string())),
         }
+    }
+
+    /// Whether it can change nothing but the status, or nothing but finalizers and owners.
+    fn reach(&self, part: Part) -> Option<Bookkeeping> {
+        let (Patch::Merge(patch) | Patch::Strategic(patch)) = self else { return None };
+        let all = |v: Option<&'_ Value>, known: fn(&str) -> bool| match v {
+            None => true,
+            Some(Value::Object(members)) => members.keys().all(|name| known(name)),
+            Some(_) => false,
+        };
+        let status = patch.get("status");
+        let (fits, known): (bool, fn(&str) -> bool) = match part {
+            // Whether a node may be nominated depends on the spec.
+            Part::Status => {
+                (status.is_some_and(|s| s.is_object() && s.get("nominatedNodeName").is_none()), |name| {
+                    matches!(name, "name" | "namespace" | "uid" | "resourceVersion")
+                })
+            }
+            Part::Main => (status.is_none(), |name| {
+                let list = name.strip_prefix("$setElementOrder/").unwrap_or(name);
+                let list = list.strip_prefix("$deleteFromPrimitiveList/").unwrap_or(list);
+                matches!(
+                    list,
+                    "finalizers" | "ownerReferences" | "uid" | "resourceVersion" | "name" | "namespace"
+                )
+            }),
+            _ => return None,
+        };
+        let only = all(Some(patch), |name| matches!(name, "apiVersion" | "kind" | "metadata" | "status"));
+        (fits && only && all(patch.get("metadata"), known)).then_some(Bookkeeping)
     }
 }

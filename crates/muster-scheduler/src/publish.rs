@@ -16,8 +16,9 @@ use muster_runtime::object::{Meta, Object};
 use muster_runtime::{Api, ApiError, Clock, Context, Events};
 use muster_translate::{Kind, POD_GANG};
 use serde_json::{Value, json};
-use std::sync::Arc;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -98,8 +99,95 @@ struct Desk {
     pool: Option<(String, String)>,
     limits: Limits,
     busy: Arc<AtomicUsize>,
+    pace: Pace,
     outcomes: UnboundedSender<Input>,
     lanes: Lanes,
+}
+
+/// How much may be said about gangs that wait, while others are bound.
+struct Pace {
+    /// Bindings and evictions so far, and when the last of them ended.
+    done: AtomicUsize,
+    latest: Mutex<Instant>,
+    /// Requests that told why gangs wait, while there was no calm.
+    told: AtomicUsize,
+}
+
+impl Pace {
+    /// Without bindings for so long there is calm.
+    const CALM: Duration = Duration::from_millis(200);
+    /// One request for so many bindings, and so many ahead of them.
+    const SHARE: usize = 10;
+    const AHEAD: usize = 20;
+
+    fn new() -> Pace {
+        Pace { done: AtomicUsize::new(0), latest: Mutex::new(Instant::now()), told: AtomicUsize::new(0) }
+    }
+
+    fn count(&self, requests: usize) {
+        self.done.fetch_add(requests, Ordering::Relaxed);
+        *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    /// Whether so many requests may be sent now; if so they count.
+    fn allows(&self, requests: usize, busy: usize) -> bool {
+        let latest = *self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        if busy == 0 && latest.elapsed() >= Pace::CALM {
+            return true;
+        }
+        let (done, told) = (self.done.load(Ordering::Relaxed), self.told.load(Ordering::Relaxed));
+        let allowed = told + requests <= done / Pace::SHARE + Pace::AHEAD;
+        if allowed {
+            self.told.fetch_add(requests, Ordering::Relaxed);
+        }
+        allowed
+    }
+}
+
+/// Words that wait to be said. Of what a gang waits for only the last counts, and nothing once it waits no longer.
+#[derive(Default)]
+struct Lane {
+    words: VecDeque<(Instant, Calm)>,
+    waits: VecDeque<Arc<str>>,
+    why: HashMap<Arc<str>, Waiting>,
+    /// Gangs of which it was said that they wait.
+    said: HashSet<Arc<str>>,
+}
+
+impl Lane {
+    fn add(&mut self, (since, word): (Instant, Calm)) {
+        let uid: Arc<str> = word.gang().uid.to_string().into();
+        match word {
+            Calm::Waits(waiting) => {
+                if self.why.insert(uid.clone(), waiting).is_none() {
+                    self.waits.push_back(uid);
+                }
+            }
+            Calm::Placed(_) if self.why.remove(&uid).is_some() && !self.said.contains(&uid) => {}
+            Calm::Placed(gang) => {
+                self.said.remove(&uid);
+                self.words.push_back((since, Calm::Placed(gang)));
+            }
+            word => self.words.push_back((since, word)),
+        }
+    }
+
+    /// The next gang that waits, if so much may be said about it.
+    fn next_waiting(&mut self, allows: impl Fn(usize) -> bool) -> Option<Waiting> {
+        while let Some(uid) = self.waits.front() {
+            match self.why.get(uid) {
+                None => drop(self.waits.pop_front()),
+                Some(waiting) if !allows(1 + waiting.mark.len()) => return None,
+                Some(_) => {
+                    let uid = self.waits.pop_front()?;
+                    let waiting = self.why.remove(&uid);
+                    self.said.insert(uid);
+                    return waiting;
+                }
+            }
+        }
+        None
+    }
 }
 
 /// Where words that can wait are handed in.
@@ -155,6 +243,7 @@ impl Publisher {
             pool,
             limits,
             busy: busy.clone(),
+            pace: Pace::new(),
             outcomes,
             lanes: lanes.clone(),
         });
@@ -211,6 +300,7 @@ impl Desk {
                     Urgent::Place(gang) => desk.place(gang, in_flight).await,
                     Urgent::Evict(eviction) => desk.evict(eviction).await,
                 }
+                desk.pace.count(n);
                 desk.busy.fetch_sub(n, Ordering::Relaxed);
                 drop(held);
             });
@@ -320,16 +410,43 @@ impl Desk {
 
     /// One lane of what can wait. What concerns one gang is in one lane, so that the last word stays the last.
     async fn do_calm(self: Arc<Self>, mut work: UnboundedReceiver<(Instant, Calm)>) {
-        while let Some((since, word)) = work.recv().await {
-            self.wait_for_calm(since).await;
-            let mut retries = Retries::default();
-            while let Err(error) = self.say(&word).await {
-                match retries.next(is_retryable(&error)) {
-                    Some(wait) => tokio::time::sleep(error.retry_after().unwrap_or(wait)).await,
-                    None => {
-                        tracing::debug!(%error, "a status was not written");
-                        break;
-                    }
+        let mut lane = Lane::default();
+        loop {
+            while let Ok(word) = work.try_recv() {
+                lane.add(word);
+            }
+            if let Some((since, word)) = lane.words.pop_front() {
+                self.wait_for_calm(since).await;
+                self.say_surely(&word).await;
+                continue;
+            }
+            let busy = self.busy.load(Ordering::Relaxed);
+            if let Some(waiting) = lane.next_waiting(|requests| self.pace.allows(requests, busy)) {
+                self.say_surely(&Calm::Waits(waiting)).await;
+                continue;
+            }
+            let next = match lane.waits.is_empty() {
+                true => work.recv().await,
+                false => match tokio::time::timeout(Duration::from_millis(20), work.recv()).await {
+                    Ok(next) => next,
+                    Err(_) => continue,
+                },
+            };
+            match next {
+                Some(word) => lane.add(word),
+                None => return,
+            }
+        }
+    }
+
+    async fn say_surely(&self, word: &Calm) {
+        let mut retries = Retries::default();
+        while let Err(error) = self.say(word).await {
+            match retries.next(is_retryable(&error)) {
+                Some(wait) => tokio::time::sleep(error.retry_after().unwrap_or(wait)).await,
+                None => {
+                    tracing::debug!(%error, "a status was not written");
+                    return;
                 }
             }
         }
@@ -517,5 +634,60 @@ impl Retries {
         self.0 += 1;
         (worth_it && self.0 <= Self::MOST)
             .then(|| Duration::from_millis(25 << self.0.min(8)).min(Duration::from_secs(5)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use muster_model::Refusal;
+
+    fn gang(uid: &str) -> GroupRef {
+        GroupRef { key: Key::new("n", uid), uid: uid.into(), lone: false }
+    }
+
+    fn waits(uid: &str, pods: u32) -> Calm {
+        let refusal = Refusal {
+            gang: Key::new("n", uid),
+            queue: "q".into(),
+            placed: 0,
+            waiting: pods,
+            needed: pods,
+            reasons: Vec::new(),
+            remedies: Vec::new(),
+        };
+        let mark = (0..pods).map(|n| (Key::new("n", format!("{uid}-{n}")), "u".into())).collect();
+        Calm::Waits(Waiting { gang: gang(uid), refusal, mark })
+    }
+
+    #[test]
+    fn of_what_a_gang_waits_for_the_last_word_counts_and_none_once_it_is_placed() {
+        let mut lane = Lane::default();
+        let now = Instant::now();
+        for word in [waits("a", 1), waits("b", 1), waits("a", 2), waits("c", 1), Calm::Placed(gang("b"))] {
+            lane.add((now, word));
+        }
+        assert!(lane.words.is_empty(), "nothing was said of b, so nothing is to be taken back");
+        assert!(lane.next_waiting(|requests| requests < 3).is_none(), "a comes first, and asks for three");
+        assert_eq!(lane.next_waiting(|_| true).map(|w| w.mark.len()), Some(2), "a, as it is now");
+        assert_eq!(lane.next_waiting(|_| true).map(|w| w.gang.uid), Some("c".into()));
+        assert!(lane.next_waiting(|_| true).is_none());
+        lane.add((now, Calm::Placed(gang("a"))));
+        assert!(matches!(lane.words.pop_front(), Some((_, Calm::Placed(_)))), "it was said of a");
+        assert_eq!(lane.said.len(), 1, "c still waits");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn words_about_waiting_are_a_tenth_of_the_bindings_until_there_is_calm() {
+        let pace = Pace::new();
+        let allowed = |busy| (0..1_000).take_while(|_| pace.allows(9, busy)).count();
+        assert_eq!(allowed(1), 2, "some ahead");
+        pace.count(900);
+        assert_eq!(allowed(1), 10);
+        tokio::time::advance(Pace::CALM).await;
+        assert_eq!(allowed(1), 0, "one is on its way");
+        assert_eq!(allowed(0), 1_000, "calm");
+        pace.count(1);
+        assert_eq!(allowed(0), 0, "one has just been bound");
     }
 }

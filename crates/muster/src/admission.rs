@@ -71,6 +71,10 @@ impl InProcess {
 }
 
 impl Hook for InProcess {
+    fn sees_bookkeeping(&self) -> bool {
+        false
+    }
+
     fn mutate(&self, review: &mut Review, object: &mut Value) -> Result<(), ApiError> {
         if let Some(verdict) = self.judge(review, object, true)? {
             json_patch::patch(object, &verdict.patch)

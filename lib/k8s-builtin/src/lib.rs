@@ -30,12 +30,12 @@ mod validate;
 
 pub use admit::{PriorityRefusal, admit_create, admit_update, apply_priority};
 pub use convert::{event_to_core, event_to_events, from_storage, hpa_v1_to_v2, hpa_v2_to_v1, to_storage};
-pub use defaults::{blank, default};
+pub use defaults::{blank, default, default_members};
 pub use fields::{FieldLabelError, field_label, field_value};
 pub use kind::{Gvk, Kind, KubeVersion, Subresource, find, find_kind, kinds, schema_of};
 pub use normal::decode_error;
-pub use prepare::{prepare_create, prepare_status_update, prepare_update};
+pub use prepare::{is_kept_apart, prepare_create, prepare_status_update, prepare_update};
 pub use validate::{
-    validate_binding, validate_create, validate_custom_meta, validate_ephemeral_update, validate_resize,
-    validate_scale, validate_status_update, validate_update,
+    validate_binding, validate_bookkeeping, validate_create, validate_custom_meta, validate_ephemeral_update,
+    validate_resize, validate_scale, validate_status_update, validate_update,
 };

@@ -62,7 +62,7 @@ mod go_format;
 
 pub use merge_patch::merge_patch;
 pub use shape::{Kind, ListMerge, OpenApi, Patch, Scalar, Shape, Untyped};
-pub use strategic::{PatchError, strategic_merge};
+pub use strategic::{PatchError, strategic_merge, strategic_merged};
 
 /// Objects nested deeper than this are refused. `serde_json` reads no more than 128 levels; the walks over objects built in
 /// memory are recursive, and have to end before the stack does.

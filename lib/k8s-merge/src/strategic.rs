@@ -99,16 +99,22 @@ pub enum PatchError {
 /// # Ok::<(), k8s_merge::PatchError>(())
 /// ```
 pub fn strategic_merge<S: Shape>(target: &mut Value, patch: &Value, shape: S) -> Result<(), PatchError> {
+    *target = strategic_merged(target.clone(), patch, shape)?;
+    Ok(())
+}
+
+/// What becomes of `target` by a strategic merge patch.
+pub fn strategic_merged<S: Shape>(target: Value, patch: &Value, shape: S) -> Result<Value, PatchError> {
     let changes = object(patch)?;
-    if too_deep(target) || too_deep(patch) {
+    if too_deep(&target) || too_deep(patch) {
         return Err(PatchError::TooDeep);
     }
-    let original = match &*target {
+    let original = match target {
         Value::Null => Map::new(),
-        other => object(other)?.clone(),
+        Value::Object(members) => members,
+        other => return Err(PatchError::NotAnObject(type_name(&other).to_owned())),
     };
-    *target = Value::Object(merge_objects(original, changes, Some(shape))?);
-    Ok(())
+    merge_objects(original, changes, Some(shape)).map(Value::Object)
 }
 
 fn merge_objects<S: Shape>(

@@ -59,6 +59,7 @@
 //! - Metadata is not looked into, except for its type; the names and labels of embedded objects are not checked.
 
 mod cel;
+mod condition;
 mod correlate;
 mod crd;
 mod default;
@@ -75,6 +76,7 @@ mod schema;
 mod shape;
 mod validate;
 
+pub use condition::condition;
 pub use default::default;
 pub use duplicates::{MalformedJson, duplicate_keys};
 pub use error::{ErrorKind, FieldError, aggregate};

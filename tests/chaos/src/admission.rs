@@ -66,6 +66,10 @@ impl Admission {
 }
 
 impl Hook for Admission {
+    fn sees_bookkeeping(&self) -> bool {
+        false
+    }
+
     fn mutate(&self, review: &mut Review, object: &mut Value) -> Result<(), ApiError> {
         if let Some(verdict) = self.judge(review, object, true)? {
             json_patch::patch(object, &verdict.patch)

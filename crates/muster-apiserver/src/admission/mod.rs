@@ -91,6 +91,11 @@ impl Review {
 
 /// Admission in the server's own process.
 pub trait Hook: Send + Sync {
+    /// Whether it has to see writes of a status, or of finalizers and owners alone. Where nobody does they cost much less.
+    fn sees_bookkeeping(&self) -> bool {
+        true
+    }
+
     /// May change the object or refuse the request.
     fn mutate(&self, review: &mut Review, object: &mut Value) -> Result<(), ApiError> {
         let _ = (review, object);
@@ -105,6 +110,11 @@ pub trait Hook: Send + Sync {
 }
 
 impl ApiServer {
+    /// Whether anybody has to see writes of a status, or of finalizers and owners alone.
+    pub(crate) fn is_bookkeeping_reviewed(&self) -> bool {
+        self.inner.options.hooks.iter().any(|hook| hook.sees_bookkeeping()) || self.has_webhooks()
+    }
+
     /// The mutating half.
     pub(crate) async fn mutate(&self, review: &mut Review, object: &mut Value) -> Result<(), ApiError> {
         if review.operation == Operation::Create {

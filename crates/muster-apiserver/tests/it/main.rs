@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "that is how a test fails")]
 
 mod api;
+mod bookkeeping;
 mod collection;
 mod custom;
 mod hostile;

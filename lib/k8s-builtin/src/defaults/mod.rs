@@ -43,6 +43,20 @@ pub fn default(kind: &Kind, object: &mut Value) {
     }
 }
 
+/// The same for an object of which only some members are at hand, such as its metadata and its status: what the others have stays with them.
+/// Only for objects of kinds that say so ([`crate::is_kept_apart`]): others have defaults that depend on several members.
+pub fn default_members(kind: &Kind, object: &mut Value) {
+    let types = kind.types();
+    normal::normalize(types, &Ty::Ref(kind.type_id), object);
+    convert_before(kind, object);
+    let Some(members) = object.as_object_mut() else { return };
+    for field in &types.get(kind.type_id).fields {
+        if let Some(entry) = members.get_mut(field.name) {
+            fill_entry(types, &field.ty, entry);
+        }
+    }
+}
+
 /// The empty object of this kind: no defaults, only the fields that are always written.
 ///
 /// Field managers start from it, so that nobody owns a field that nobody set.

@@ -94,6 +94,14 @@ pub fn validate_status_update(kind: &Kind, new: &Value, old: &Value) -> Vec<Fiel
     check.errors
 }
 
+/// What is wrong with an object that differs from `old` in nothing but its finalizers and owners.
+#[must_use]
+pub fn validate_bookkeeping(new: &Value, old: &Value) -> Vec<FieldError> {
+    let mut check = Check::default();
+    meta::update(&mut check, new, old);
+    check.errors
+}
+
 /// What is wrong with a pod that is about to replace `old` at `pods/ephemeralcontainers`.
 #[must_use]
 pub fn validate_ephemeral_update(new: &Value, old: &Value) -> Vec<FieldError> {

@@ -103,7 +103,8 @@ pub(super) fn status(check: &mut Check, new: &Value, old: &Value) {
     let nominated = text(new, "status.nominatedNodeName");
     if nominated != text(old, "status.nominatedNodeName") && !nominated.is_empty() {
         check.format("status.nominatedNodeName", nominated, text::dns_subdomain(nominated));
-        if !text(old, "spec.nodeName").is_empty() {
+        // A status never comes with another spec, so that of either will do.
+        if !text(new, "spec.nodeName").is_empty() {
             check.forbidden(
                 "status.nominatedNodeName",
                 "may not be set on pods that are already bound to a node",

@@ -81,6 +81,11 @@ impl FieldSet {
         Value::Object(self.steps.iter().map(|(step, node)| (step.stored(), node_value(node))).collect())
     }
 
+    /// Adds the JSON of `fieldsV1` to `out`, as the API server writes it.
+    pub(crate) fn print(&self, out: &mut String) {
+        print(self, false, out);
+    }
+
     /// Adds a field. The empty path adds nothing: nobody owns the object itself.
     pub fn insert(&mut self, path: Path) {
         let mut steps = path.0.into_iter().peekable();

@@ -131,6 +131,11 @@ impl Manager {
         }
     }
 
+    /// What the API server sorts managers by: appliers first, then by time, name, version and subresource.
+    pub(crate) fn place(&self) -> (Operation, i64, &str, &str, Option<&str>) {
+        (self.operation, self.seconds(), &self.name, &self.api_version, self.subresource.as_deref())
+    }
+
     /// Seconds since 1970, for sorting; 0 without a time.
     pub(crate) fn seconds(&self) -> i64 {
         self.time.as_deref().and_then(unix_seconds).unwrap_or(0)
@@ -217,10 +222,7 @@ pub fn write_managers(object: &mut Value, managers: &[Manager]) {
         return;
     }
     let mut sorted: Vec<&Manager> = managers.iter().collect();
-    sorted.sort_by_cached_key(|manager| {
-        let Manager { name, operation, api_version, subresource, .. } = manager;
-        (*operation, manager.seconds(), name.clone(), api_version.clone(), subresource.clone())
-    });
+    sorted.sort_by(|a, b| a.place().cmp(&b.place()));
     let entries = sorted.into_iter().map(write_manager).collect();
     let metadata = members.entry("metadata").or_insert(Value::Null);
     if !metadata.is_object() {

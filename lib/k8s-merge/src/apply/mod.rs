@@ -47,12 +47,15 @@ mod typed;
 
 mod update;
 
+mod record;
+
 mod merge;
 
 pub use fields::{FieldSet, FieldsError};
 pub use managers::{Manager, Operation, ReadError, read_managers, write_managers};
 pub use merge::{ApplyError, Conflict, apply};
 pub use path::{Literal, Path, PathElement, PathError};
+pub use record::Record;
 pub use typed::TypeError;
 pub use update::{keep_times, update};
 

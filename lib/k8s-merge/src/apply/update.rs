@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// When there are more updaters than this, the oldest are merged into one.
-const MAX_UPDATERS: usize = 10;
+pub(super) const MAX_UPDATERS: usize = 10;
 
 /// The name under which the oldest updaters are merged.
 const ANCIENT: &str = "ancient-changes";
@@ -121,7 +121,7 @@ fn says_nothing(entry: &Map<String, Value>) -> bool {
     MEMBERS.iter().all(|name| entry.get(*name).is_none_or(|value| value.is_null() || value == ""))
 }
 
-fn has_uid(object: &Value) -> bool {
+pub(super) fn has_uid(object: &Value) -> bool {
     let uid = object.get("metadata").and_then(|metadata| metadata.get("uid")).and_then(Value::as_str);
     uid.is_some_and(|uid| !uid.is_empty())
 }
@@ -158,6 +158,13 @@ pub(super) fn record_update<S: Shape>(
     let changes = compare(of, live, new).without(request.ignored);
     for manager in managers.iter_mut() {
         reconcile(of, &mut manager.fields);
+    }
+    hand_over(changes, managers, request);
+}
+
+/// What changed is the writer's from now on, and nobody else's.
+pub(super) fn hand_over(changes: Changes, managers: &mut Vec<Manager>, request: &Request<'_>) {
+    for manager in managers.iter_mut() {
         forget_changes(&mut manager.fields, &changes);
     }
     // An entry that is emptied here and filled again below is the same entry.

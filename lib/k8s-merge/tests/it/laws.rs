@@ -2,8 +2,8 @@
 
 use crate::{request, schema};
 use k8s_merge::apply::{
-    FieldSet, Literal, Operation, Path, PathElement, Request, apply, fields_of, read_managers, update,
-    write_managers,
+    FieldSet, Literal, Operation, Path, PathElement, Record, Request, apply, fields_of, read_managers,
+    update, write_managers,
 };
 use k8s_merge::{OpenApi, Untyped, merge_patch, strategic_merge};
 use proptest::prelude::*;
@@ -237,8 +237,36 @@ proptest! {
     #[test]
     fn managers_round_trip(live in history()) {
         let mut again = live.clone();
-        write_managers(&mut again, &read_managers(&live).unwrap());
-        prop_assert_eq!(again, live);
+        let managers = read_managers(&live).unwrap();
+        write_managers(&mut again, &managers);
+        prop_assert_eq!(&again, &live);
+    }
+
+    /// A write of some members is attributed alike, whether the whole objects are looked at or these members alone.
+    #[test]
+    fn a_part_is_attributed_like_the_whole(live in history(), new in config(), by_bob in any::<bool>()) {
+        let later = request(if by_bob { "bob" } else { "carol" }, "2026-01-01T00:01:00Z");
+        let (mut live, mut new) = (live, new);
+        new["metadata"] = live["metadata"].clone();
+        // What the part does not have stays as it is.
+        live["status"] = json!({"left": "alone"});
+        new["status"] = live["status"].clone();
+        let whole = update(Some(&live), new.clone(), shape(), &later);
+        let part = |object: &Value| {
+            let mut part = object.clone();
+            part.as_object_mut().unwrap().remove("status");
+            part["metadata"].as_object_mut().unwrap().remove("managedFields");
+            part
+        };
+        let mut record = match live["metadata"].get("managedFields") {
+            Some(entries) => Record::read(&entries.to_string()).unwrap(),
+            None => Record::default(),
+        };
+        record.attribute(&["f:spec"], &part(&live), &part(&new), shape(), &later);
+        let mut text = String::new();
+        record.print(&mut text);
+        let printed: Value = serde_json::from_str(&text).unwrap();
+        prop_assert_eq!(printed, whole["metadata"].get("managedFields").cloned().unwrap_or_else(|| json!([])));
     }
 
     #[test]

@@ -105,6 +105,24 @@ impl<'a> Val<'a> {
         Self::int(i64::try_from(n).unwrap_or(i64::MAX))
     }
 
+    /// JSON of which nobody says what it is.
+    pub(crate) fn untyped(json: &Json) -> Val<'static> {
+        match json {
+            Json::Null => Val::Cel(Cel::Null),
+            Json::Bool(b) => Val::bool(*b),
+            Json::Number(n) => match n.as_i64() {
+                Some(int) => Val::int(int),
+                None => Val::Cel(Cel::Float(n.as_f64().unwrap_or(f64::NAN))),
+            },
+            Json::String(text) => Val::string(text.as_str()),
+            Json::Array(items) => Val::List(Arc::new(items.iter().map(Val::untyped).collect())),
+            Json::Object(members) => {
+                let member = |(name, value): (&String, &Json)| (Key::from(name.clone()), Val::untyped(value));
+                Val::Map(Arc::new(members.iter().map(member).collect()))
+            }
+        }
+    }
+
     /// Reads JSON as its schema says.
     pub(crate) fn read(json: &'a Json, typed: Typed<'a>) -> Result<Self, Failure> {
         let schema = typed.schema;
