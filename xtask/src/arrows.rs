@@ -47,7 +47,10 @@ const ARROWS: &[(&str, &[&str])] = &[
             "muster-translate",
         ],
     ),
-    ("muster-scenario", &["k8s-quantity", "muster-admit", "muster-engine", "muster-model", "muster-translate"]),
+    (
+        "muster-scenario",
+        &["k8s-quantity", "muster-admit", "muster-engine", "muster-model", "muster-translate"],
+    ),
     (
         "muster",
         &[
@@ -106,7 +109,10 @@ const BANNED: &[(&[&str], &[&str])] = &[
         &["muster-model", "muster-admit", "muster-engine", "muster-generate"],
         &["tokio", "kube", "hyper", "k8s-openapi", "rand", "uuid", "serde", "serde_json", "jiff"],
     ),
-    (&["muster-translate", "muster-scenario", "muster-convert"], &["tokio", "kube", "hyper", "k8s-openapi", "rand", "uuid"]),
+    (
+        &["muster-translate", "muster-scenario", "muster-convert"],
+        &["tokio", "kube", "hyper", "k8s-openapi", "rand", "uuid"],
+    ),
     // Types and conversions: never a runtime.
     (&["muster-api"], &["tokio", "hyper", "rand", "uuid"]),
     // The server is judged against the real one, so it knows nothing of clients.

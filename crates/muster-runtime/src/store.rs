@@ -229,6 +229,7 @@ impl<T: Object> Store<T> {
     /// Lists and watches until cancelled. Every `resync` the collection is listed again, so that even a watch that
     /// loses an event in silence is set right.
     pub async fn run(self: Arc<Self>, resync: Duration, cancel: CancellationToken) {
+        let _forgets = Forgets(&self);
         let mut pause = Pause::default();
         loop {
             let attempt = cancel.run_until_cancelled(self.list_and_watch(resync, &mut pause));
@@ -349,6 +350,16 @@ impl<T: Object> Store<T> {
 
     fn read<R>(&self, look: impl FnOnce(&State<T>) -> R) -> R {
         look(&self.state.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Observers hold whoever they tell, who hold the store: without this, a store would never be freed, and a service that loses its lease and
+/// gets it back would keep all stores that it ever had.
+struct Forgets<'a, T>(&'a Store<T>);
+
+impl<T> Drop for Forgets<'_, T> {
+    fn drop(&mut self) {
+        self.0.observers.write().unwrap_or_else(PoisonError::into_inner).clear();
     }
 }
 

@@ -175,6 +175,11 @@ fn read_fields(value: &Value, stem: &str) -> Read<Case> {
     match case.dialect.as_str() {
         "kai" => {}
         // Their fields have other meanings, so nothing more is read.
+        "kueue" | "volcano"
+            if !["expect", "expect_any"].iter().any(|name| says_something(value.get(name))) =>
+        {
+            return problem("expect", "nothing is expected, so nothing can fail");
+        }
         "kueue" => {
             case.kueue = Some(Box::new(value.clone()));
             return Ok(case);
@@ -306,5 +311,12 @@ pub fn time(text: &str, path: &str) -> Read<Time> {
     match text.parse::<jiff::Timestamp>() {
         Ok(at) => Ok(Time(at.as_millisecond())),
         Err(_) => problem(path, format!("{text:?} is no time; write one such as 2026-01-01T12:00:00Z")),
+    }
+}
+fn says_something(expected: Option<&Value>) -> bool {
+    match expected {
+        Some(Value::Object(members)) => !members.is_empty(),
+        Some(Value::Array(items)) => !items.is_empty(),
+        _ => false,
     }
 }

@@ -73,7 +73,9 @@ pub fn eviction(eviction: &Eviction) -> String {
         Action::Preempt => "work of higher priority in its queue needs the room",
         Action::EvictStaleGangs => "its gang has run below its minimum for too long",
         Action::GangPreempt => "a gang of higher priority in its queue needs the room",
-        Action::GangReclaim => "its queue has more than it deserves, and a gang of another queue asks for its own",
+        Action::GangReclaim => {
+            "its queue has more than it deserves, and a gang of another queue asks for its own"
+        }
         Action::Shuffle => "it runs where it should not",
         Action::Allocate | Action::Enqueue | Action::Backfill => "its place is needed",
     };
