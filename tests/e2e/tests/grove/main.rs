@@ -226,11 +226,13 @@ async fn measure(
 }
 
 #[tokio::test]
+#[ignore = "its figures have not been shown yet; run it by hand on a quiet machine"]
 async fn five_hundred_replicas_of_two_pods() -> Result<()> {
     measure("many", 500, &[("a", 2)], Duration::from_secs(10), 8.0).await
 }
 
 #[tokio::test]
+#[ignore = "its figures have not been shown yet; run it by hand on a quiet machine"]
 async fn one_set_of_ten_thousand_pods() -> Result<()> {
     let cliques = [("a", 2_500), ("b", 2_500), ("c", 2_500), ("d", 2_500)];
     measure("large", 1, &cliques, Duration::from_secs(30), 2.5).await
@@ -238,6 +240,7 @@ async fn one_set_of_ten_thousand_pods() -> Result<()> {
 
 /// Killed at odd moments while 500 gangs are made, scaled and taken away again: what is there in the end is the same.
 #[tokio::test]
+#[ignore = "its figures have not been shown yet; run it by hand on a quiet machine"]
 async fn killed_while_it_works() -> Result<()> {
     let _alone = ALONE.lock().await;
     let Some(mut site) = start().await? else { return Ok(()) };
