@@ -43,7 +43,7 @@ fn bad_files_are_failures_that_say_what_is_wrong() {
     check_failure("name: x\n", "neither a scenario");
     check_failure("name: x\nexpect: {}\n", "nothing is expected");
     check_failure("name: x\ndialect: volcano\nexpect: {}\n", "nothing is expected");
-    check_failure("name: x\ndialect: kueue\n", "nothing is expected");
+    check_failure("name: x\ndialect: kueue\nexpect: {}\n", "nothing is expected");
     check_failure("name: x\nfiles: nowhere.yaml\nexpect: {totals: {evicted: 0}}\n", "nowhere.yaml");
     check_failure("name: x\ncolour: red\nexpect: {totals: {evicted: 0}}\n", "colour: there is no such field");
 }
