@@ -351,14 +351,14 @@ impl ApiServer {
         replaced: Option<Revision>,
         warnings: Vec<String>,
     ) -> Result<Written, ApiError> {
-        at_rest["apiVersion"] = served.storage_api_version.as_str().into();
-        at_rest["kind"] = served.kind.as_str().into();
-        meta::edit(&mut at_rest).insert("resourceVersion".into(), stored.revision.to_string().into());
         let created = replaced.is_none();
         if strategy::is_kept_apart(served) {
             // Such an object is next written in part, from its text.
             return Ok(Written { object: None, stored: Some(stored), created, warnings });
         }
+        at_rest["apiVersion"] = served.storage_api_version.as_str().into();
+        at_rest["kind"] = served.kind.as_str().into();
+        meta::edit(&mut at_rest).insert("resourceVersion".into(), stored.revision.to_string().into());
         let at_rest = Arc::new(at_rest);
         self.inner.recent.put(stored.revision, at_rest.clone(), replaced);
         let object = Some(self.as_served(&at_rest, served).await?);
@@ -765,7 +765,8 @@ impl ApiServer {
         strategy::default_members(served, &mut members);
         strategy::prepare_update(served, &mut members, before, part);
         let changed = !unchanged(&members, before);
-        let by_spec = strategy::is_status_judged_by_spec(served).then(|| apart.read("spec")).flatten();
+        let by_spec = part == Part::Status && strategy::is_status_judged_by_spec(served);
+        let by_spec = by_spec.then(|| apart.read("spec")).flatten();
         if let (Some(spec), Some(members)) = (by_spec, members.as_object_mut()) {
             members.insert("spec".into(), spec);
         }

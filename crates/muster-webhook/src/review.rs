@@ -63,6 +63,26 @@ impl Hook {
         self != Hook::MutatePod
     }
 
+    /// The hooks that a request passes in a server that asks in its own process, where no registration sorts out who is asked. Of the parts of
+    /// objects only a new number of replicas is looked at, as the object would be with it.
+    pub fn passed(
+        group: &str,
+        plural: &str,
+        part: Option<&str>,
+        operation: Operation,
+        mutating: bool,
+    ) -> impl Iterator<Item = Hook> {
+        let hooks = if part.is_none_or(|part| part == "scale") { Hook::of(group, plural) } else { &[] };
+        hooks.iter().copied().filter(move |hook| {
+            let is_seen = match operation {
+                Operation::Update => hook.sees_updates(),
+                Operation::Delete => !mutating,
+                _ => true,
+            };
+            hook.mutates() == mutating && is_seen
+        })
+    }
+
     pub fn path(self) -> &'static str {
         match self {
             Hook::MutatePod => "/mutate--v1-pod",

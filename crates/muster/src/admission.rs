@@ -28,26 +28,16 @@ impl InProcess {
         mutating: bool,
     ) -> Result<Option<Verdict>, ApiError> {
         let Some(reviewer) = self.reviewer.get() else { return Ok(None) };
-        // Of the parts of objects only a new number of replicas is looked at, as the object would be with it.
-        if review.subresource.as_deref().is_some_and(|part| part != "scale") {
-            return Ok(None);
-        }
         let operation = match review.operation {
             Operation::Create => muster_webhook::Operation::Create,
             Operation::Update => muster_webhook::Operation::Update,
             Operation::Delete => muster_webhook::Operation::Delete,
         };
-        let hooks = muster_webhook::Hook::of(&review.served.group, &review.served.plural);
+        let (served, part) = (review.served.clone(), review.subresource.clone());
         let mut last = None;
-        for hook in hooks.iter().filter(|hook| hook.mutates() == mutating) {
-            let is_seen = match review.operation {
-                Operation::Create => true,
-                Operation::Update => hook.sees_updates(),
-                Operation::Delete => !mutating,
-            };
-            if !is_seen {
-                continue;
-            }
+        for hook in
+            muster_webhook::Hook::passed(&served.group, &served.plural, part.as_deref(), operation, mutating)
+        {
             let uid = if mutating { uuid::Uuid::new_v4().to_string() } else { String::new() };
             let asked = Asked {
                 operation,
@@ -57,7 +47,7 @@ impl InProcess {
                 object,
                 old: review.old.as_deref().unwrap_or(&Value::Null),
             };
-            let verdict = reviewer.judge(*hook, &asked);
+            let verdict = reviewer.judge(hook, &asked);
             review.warnings.extend(verdict.warnings.iter().cloned());
             if !verdict.errors.is_empty() {
                 let message =

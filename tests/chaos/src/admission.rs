@@ -30,21 +30,16 @@ impl Admission {
         mutating: bool,
     ) -> Result<Option<Verdict>, ApiError> {
         let Some(reviewer) = self.reviewer.get() else { return Ok(None) };
-        if review.subresource.is_some() {
-            return Ok(None);
-        }
         let operation = match review.operation {
             Operation::Create => muster_webhook::Operation::Create,
             Operation::Update => muster_webhook::Operation::Update,
             Operation::Delete => muster_webhook::Operation::Delete,
         };
+        let (served, part) = (review.served.clone(), review.subresource.clone());
         let mut last = None;
-        for hook in muster_webhook::Hook::of(&review.served.group, &review.served.plural) {
-            if (*hook == muster_webhook::Hook::MutatePod) != mutating
-                || (mutating && review.operation != Operation::Create)
-            {
-                continue;
-            }
+        for hook in
+            muster_webhook::Hook::passed(&served.group, &served.plural, part.as_deref(), operation, mutating)
+        {
             let n = self.n_asked.fetch_add(1, Ordering::Relaxed);
             let uid = format!("{n:08x}-0000-4000-8000-000000000000");
             let asked = Asked {
@@ -55,7 +50,7 @@ impl Admission {
                 object,
                 old: review.old.as_deref().unwrap_or(&Value::Null),
             };
-            let verdict = reviewer.judge(*hook, &asked);
+            let verdict = reviewer.judge(hook, &asked);
             if !verdict.errors.is_empty() {
                 return Err(ApiError::new(422, "Invalid", verdict.refusal()));
             }
