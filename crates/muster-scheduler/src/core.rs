@@ -4,6 +4,7 @@
 //! decided is taken for granted until the API server confirms it, the work fails, or it expires; a decision is made once.
 
 use crate::ingest::{Failure, Input, Outcome};
+use crate::slim;
 use muster_engine::Engine;
 use muster_model::{
     Action, Bind, Decisions, Diagnostic, GPU, Group, Key, Min, Name, Placement, Pod, Policy, Reason, Refusal,
@@ -190,6 +191,13 @@ impl Core {
         for input in inputs {
             match input {
                 Input::Put(kind, value) => self.put(kind, &value),
+                Input::Text(kind, key, text) => match slim::decode(kind, &text) {
+                    Some(value) => self.put(kind, &value),
+                    None => {
+                        tracing::warn!(kind = kind.name(), object = %key, "cannot be read; it is left out");
+                        self.gone(kind, &key);
+                    }
+                },
                 Input::Gone(kind, key) => self.gone(kind, &key),
                 Input::Known(kind) => drop(self.known.insert(kind)),
                 Input::Outcome(outcome) => self.outcome(outcome, now),

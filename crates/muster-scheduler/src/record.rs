@@ -6,6 +6,7 @@
 
 use crate::core::{Core, Output};
 use crate::ingest::{Failure, Input, Outcome};
+use crate::slim;
 use muster_model::{Decisions, Diagnostic, Key, Name, Policy, Span, Time};
 use muster_translate::{Kind, Settings};
 use serde::{Deserialize, Serialize};
@@ -170,6 +171,10 @@ pub fn digest(decisions: &Decisions) -> String {
 fn input_json(input: &Input) -> Value {
     match input {
         Input::Put(kind, object) => json!({"put": kind.name(), "object": object}),
+        Input::Text(kind, key, text) => match slim::decode(*kind, text) {
+            Some(object) => json!({"put": kind.name(), "object": object}),
+            None => json!({"gone": kind.name(), "namespace": key.namespace, "name": key.name}),
+        },
         Input::Gone(kind, key) => {
             json!({"gone": kind.name(), "namespace": key.namespace, "name": key.name})
         }
