@@ -28,6 +28,19 @@ enum What {
     Services(Services),
     /// Jobs through the whole pipeline of the embedded cluster, over HTTPS and on the wall clock
     Jobs(Jobs),
+    /// Grove's operator on a real API server: 500 replicas of two pods, one set of 10,000 pods, and killed while it works
+    Grove(Grove),
+}
+
+#[derive(Parser)]
+#[command(after_help = "\
+Examples:
+  cargo xtask bench grove                          everything; the machine should have nothing else to do
+  cargo xtask bench grove --only five_hundred      or one_set, or killed")]
+struct Grove {
+    /// Only those whose names contain this
+    #[arg(long, default_value = "")]
+    only: String,
 }
 
 #[derive(Parser)]
@@ -100,7 +113,19 @@ pub fn run(args: Args) -> Result<()> {
             let [nodes, jobs, size] = [args.nodes, args.jobs, args.size].map(|n| n.to_string());
             live("jobs", &[nodes, jobs, size, place.to_owned()])
         }
+        What::Grove(args) => grove(&args),
     }
+}
+
+/// The tests that hold Grove to its figures also print them; here they run with optimisation, and so does the operator.
+fn grove(args: &Grove) -> Result<()> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.args(["test", "--release", "--quiet", "--package", "muster-e2e", "--test", "grove", "--"]);
+    command.args(["--nocapture", "--test-threads=1", "--skip", "volcano", &args.only]);
+    let status = command.status().with_context(|| format!("cannot run {command:?}"))?;
+    anyhow::ensure!(status.success(), "{command:?}: {status}");
+    Ok(())
 }
 
 /// Builds a benchmark of live services and runs it; it builds `muster` and prints what it measured.

@@ -32,7 +32,7 @@ pub struct Args {
 
 #[derive(Subcommand)]
 enum Step {
-    /// Build etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubectl and kwok (needs Go)
+    /// Build etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubectl, kwok and Volcano's scheduler (needs Go)
     Build,
     /// Start the control plane in the background and print the path of its kubeconfig
     Up(Up),
@@ -76,6 +76,7 @@ pub fn run(args: Args) -> Result<()> {
         Step::Build => {
             let programs = Programs::ensure()?;
             println!("{}", programs.dir().display());
+            println!("{}", Programs::ensure_volcano()?.dir().display());
             Ok(())
         }
         Step::Up(up) => block_on(start(&up)),

@@ -264,7 +264,10 @@ impl State {
         if !self.queues[queue].spec.namespaces.matches(labels) {
             return Some((Waits::Namespace, Back::WrongNamespace));
         }
-        spec.invalid.clone().map(|why| (Waits::Invalid(why), Back::Generic))
+        if let Some(why) = &spec.invalid {
+            return Some((Waits::Invalid(why.clone()), Back::Generic));
+        }
+        spec.no_room.clone().map(|why| (Waits::NoRoom(why), Back::Generic))
     }
 
     /// The workload that this one grows from, while that holds anything.

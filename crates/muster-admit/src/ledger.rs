@@ -50,6 +50,11 @@ impl Ledger {
         account.sampled = at;
     }
 
+    /// What was used and is not forgotten, in thousandths; `None`: nothing is known of the queue.
+    pub fn consumed(&self, queue: &Key) -> Option<&BTreeMap<Name, i64>> {
+        self.accounts.get(queue).map(|account| &account.consumed)
+    }
+
     pub fn forget(&mut self, queue: &Key) {
         self.accounts.remove(queue);
     }

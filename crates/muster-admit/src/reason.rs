@@ -119,6 +119,8 @@ pub enum Waits {
     PodsReady,
     /// A place for the second pass was not found.
     SecondPass,
+    /// There is quota, and no place for its pods.
+    NoRoom(Name),
     /// The decision could not be written down, and was taken back.
     NotWritten(Name),
 }

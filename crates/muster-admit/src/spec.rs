@@ -103,7 +103,7 @@ pub struct ConcurrentPolicy {
     pub last_acceptable: Option<Name>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterQueue {
     pub name: Name,
     pub cohort: Option<Name>,
@@ -130,7 +130,7 @@ impl Default for Weight {
     }
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cohort {
     pub name: Name,
     pub parent: Option<Name>,
@@ -138,7 +138,7 @@ pub struct Cohort {
     pub weight: Weight,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LocalQueue {
     pub key: Key,
     pub cluster_queue: Name,
@@ -146,7 +146,7 @@ pub struct LocalQueue {
     pub weight: Weight,
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Flavor {
     pub name: Name,
     pub labels: Labels,
@@ -155,7 +155,7 @@ pub struct Flavor {
     pub topology: Option<Name>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Topology {
     pub name: Name,
     /// Labels of nodes, the widest level first.
@@ -163,7 +163,7 @@ pub struct Topology {
 }
 
 /// A node as far as topologies are concerned.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
     pub name: Name,
     pub labels: Labels,
@@ -174,14 +174,14 @@ pub struct Node {
 }
 
 /// A pod on a node that no admission accounts for.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OtherPod {
     pub key: Key,
     pub node: Name,
     pub requests: BTreeMap<Name, i64>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
     pub name: Name,
     pub controller: Name,
@@ -290,7 +290,7 @@ pub struct Marked {
     pub at: Time,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Workload {
     pub key: Key,
     pub uid: Name,
@@ -332,6 +332,8 @@ pub struct Workload {
     pub pods_ready: bool,
     /// Why it may not be admitted whatever the quota, in the words of whoever found out.
     pub invalid: Option<Arc<str>>,
+    /// Why its pods have no place although there is quota, in the words of whoever knows the nodes.
+    pub no_room: Option<Arc<str>>,
     pub job_uid: Name,
 }
 
@@ -365,6 +367,7 @@ impl Workload {
             pod_owned: false,
             pods_ready: false,
             invalid: None,
+            no_room: None,
             job_uid: "".into(),
         }
     }

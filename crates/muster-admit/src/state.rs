@@ -365,6 +365,45 @@ impl State {
         }
     }
 
+    /// Takes in a pod that no admission accounts for, or a new version of one. Cheap: only free room on its node changes.
+    pub fn put_pod(&mut self, pod: OtherPod, now: Time) {
+        self.drop_pod(&pod.key, now);
+        self.count_pod(&pod, 1);
+        self.pods.insert(pod.key.clone(), pod);
+    }
+
+    /// A pod is gone, and whoever waited for its room is in line again.
+    pub fn drop_pod(&mut self, key: &Key, now: Time) {
+        let Some(pod) = self.pods.remove(key) else { return };
+        self.count_pod(&pod, -1);
+        if !self.dirty {
+            self.wake_placed(now);
+        }
+    }
+
+    fn count_pod(&mut self, pod: &OtherPod, sign: i64) {
+        // What is built anew counts all pods anyway.
+        if self.dirty {
+            return;
+        }
+        for places in self.places.iter_mut().flatten() {
+            for (resource, amount) in &pod.requests {
+                let resource = self.ids.resource(resource);
+                places.take(&pod.node, resource, amount.saturating_mul(sign));
+            }
+            places.take(&pod.node, Ids::PODS, sign);
+        }
+    }
+
+    /// Everything parked in queues whose workloads are placed is in line again.
+    fn wake_placed(&mut self, now: Time) {
+        let placed = |queue: &Queue| queue.groups.iter().flat_map(|g| &g.flavors).any(|f| self.places(*f).is_some());
+        let queues: Vec<TreeId> = self.tree.queue_ids().filter(|id| placed(&self.queues[*id])).collect();
+        for queue in queues {
+            self.wake_queue(queue, now);
+        }
+    }
+
     pub fn places(&self, flavor: FlavorId) -> Option<&Places> {
         self.places.get(flavor.index())?.as_ref()
     }

@@ -12,6 +12,7 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use muster_runtime::api::{Delete, Patch};
 use muster_runtime::common::BindRequest;
+use muster_runtime::metrics::{self, Counter, Gauge, Seconds};
 use muster_runtime::{Api, Key};
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -40,12 +41,14 @@ struct Inner {
     held: Mutex<HashSet<Key>>,
     /// Nodes with shared GPUs, as far as their keeper in this process knows.
     shared: RwLock<HashMap<String, usize>>,
+    counts: Option<Counts>,
 }
 
 impl Binder {
     pub fn new(api: Api, options: Options) -> Self {
         Binder {
             inner: Arc::new(Inner {
+                counts: api.metrics().map(|metrics| Counts::of(&metrics.binder)),
                 api,
                 options,
                 locks: Locks::default(),
@@ -122,7 +125,8 @@ impl Binder {
             Way::Inline => Instant::now() + self.inner.options.patience,
             Way::Service => Instant::now(),
         };
-        let mut progress = Progress::new(gang, needed, stop.clone());
+        let _under_way = self.inner.counts.as_ref().map(|counts| counts.begin(gang.len()));
+        let mut progress = Progress::new(gang, needed, stop.clone(), self.inner.counts.as_ref());
         let with_steps: Vec<usize> = (0..gang.len()).filter(|i| gang[*i].needs_steps()).collect();
 
         let mut prepared: Vec<Option<Box<Prepared>>> = gang.iter().map(|_| None).collect();
@@ -432,10 +436,17 @@ struct Progress<'a> {
     /// Who made it pointless, and how.
     culprit: Option<(Key, String)>,
     stop: CancellationToken,
+    begun: Instant,
+    counts: Option<&'a Counts>,
 }
 
 impl<'a> Progress<'a> {
-    fn new(gang: &'a [Assignment], needed: usize, stop: CancellationToken) -> Self {
+    fn new(
+        gang: &'a [Assignment],
+        needed: usize,
+        stop: CancellationToken,
+        counts: Option<&'a Counts>,
+    ) -> Self {
         Progress {
             gang,
             needed: needed.min(gang.len()),
@@ -443,6 +454,8 @@ impl<'a> Progress<'a> {
             n_failed: 0,
             culprit: None,
             stop,
+            begun: Instant::now(),
+            counts,
         }
     }
 
@@ -454,6 +467,9 @@ impl<'a> Progress<'a> {
                 self.stop.cancel();
             }
         }
+        if let (Ok(_), Some(counts)) = (&result, self.counts) {
+            counts.took.took(self.begun.elapsed());
+        }
         self.results[i] = Some(result);
     }
 
@@ -464,7 +480,7 @@ impl<'a> Progress<'a> {
         };
         let by_itself = |i: usize| self.culprit.as_ref().is_some_and(|(by, _)| *by == self.gang[i].pod);
         let results = self.results.into_iter().enumerate();
-        results
+        let results: Vec<_> = results
             .map(|(i, result)| match result {
                 // What was only interrupted has no reason of its own.
                 Some(Err(BindError::Retry { .. })) if self.stop.is_cancelled() && !by_itself(i) => {
@@ -473,7 +489,64 @@ impl<'a> Progress<'a> {
                 Some(result) => result,
                 None => Err(stopped.clone()),
             })
-            .collect()
+            .collect();
+        if let Some(counts) = self.counts {
+            results.iter().for_each(|result| counts.ended(result));
+        }
+        results
+    }
+}
+
+/// What is counted of bindings, found once: the counters themselves are cheap, finding them is not.
+struct Counts {
+    took: Seconds,
+    in_flight: Gauge,
+    bound: Counter,
+    failed: Counter,
+    gone: Counter,
+    rolled_back: Counter,
+}
+
+impl Counts {
+    fn of(families: &metrics::Binder) -> Self {
+        let binds = |result| families.binds.of([result]);
+        Counts {
+            took: families.bind.clone(),
+            in_flight: families.in_flight.clone(),
+            bound: binds("bound"),
+            failed: binds("failed"),
+            gone: binds("gone"),
+            rolled_back: binds("rolled-back"),
+        }
+    }
+
+    /// So many are under way for as long as the answer lives.
+    fn begin(&self, n: usize) -> UnderWay {
+        self.in_flight.add(n as f64);
+        UnderWay { in_flight: self.in_flight.clone(), n }
+    }
+
+    fn ended(&self, result: &Result<Bound, BindError>) {
+        match result {
+            Ok(_) => &self.bound,
+            Err(BindError::Gone) => &self.gone,
+            Err(BindError::RolledBack { .. }) => &self.rolled_back,
+            Err(BindError::Retry { .. } | BindError::Elsewhere { .. } | BindError::Refused { .. }) => {
+                &self.failed
+            }
+        }
+        .inc();
+    }
+}
+
+struct UnderWay {
+    in_flight: Gauge,
+    n: usize,
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.in_flight.add(-(self.n as f64));
     }
 }
 

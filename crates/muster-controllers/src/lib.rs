@@ -1,7 +1,7 @@
 //! Reconcilers: what gangs and queues ask for and hold, and capacity for those that wait.
 //!
 //! In: pods, pod groups, queues, nodes as a cluster's API shows them. Out: the statuses of pod groups and queues
-//! ([`status`]), and whatever makes an autoscaler bring nodes for fractions of GPUs and for whole gangs ([`scale`]).
+//! ([`status`], and of other systems' [`dialects`]), and whatever makes an autoscaler bring nodes for fractions of GPUs and for whole gangs ([`scale`]).
 //! Each service is `start(&Context, Options)`: observers are in place when it returns, and its future works until cancelled.
 //!
 //! *Invariant:* no decision about placing is made here. *Invariant:* statuses yield to scheduling: their number per second is
@@ -14,6 +14,7 @@ pub mod accounts;
 pub mod podgroups;
 pub mod queues;
 
+pub mod dialects;
 pub mod scale;
 
 pub mod amounts;

@@ -11,8 +11,8 @@ use crate::state::{Extra, Spot, St, State};
 use dense::Mark;
 use indexmap::IndexMap;
 use muster_model::{
-    Action, Bind, Conditions, Decisions, Evict, GPU, Grace, MigStrategy, Min, Pipeline, Placement, Reason,
-    Span, Time, ZoneUse,
+    Action, Bind, Conditions, Decisions, Dialect, Evict, GPU, Grace, MigStrategy, Min, Pipeline, Placement,
+    Reason, Span, Time, ZoneUse,
 };
 use rustc_hash::FxBuildHasher;
 use std::collections::{BTreeMap, BTreeSet};
@@ -130,7 +130,7 @@ impl State {
         let mut entries: Vec<Entry> = Vec::new();
         for gang in self.waiting.iter() {
             let row = &self.gangs.rows[gang];
-            if row.queue.is_some_and(|q| self.queues.is_sound_leaf(q)) && row.ready() {
+            if row.queue.is_some_and(|q| self.queues.is_sound_leaf(q)) && !row.is_volcano() && row.ready() {
                 let pods = row.to_place(&self.pods, false);
                 if !pods.is_empty() {
                     entries.push(Entry::asking(self, gang, &pods));
@@ -184,6 +184,27 @@ impl State {
                     ledger.failures.insert(gang, failure);
                 }
             }
+        }
+    }
+
+    /// Places one gang out of turn, as far as there is room for it.
+    pub fn allocate_one(&mut self, gang: GangId, ledger: &mut Ledger) {
+        loop {
+            self.sort_gang(gang);
+            let row = &self.gangs.rows[gang];
+            let may =
+                row.queue.is_some_and(|q| self.queues.is_sound_leaf(q)) && !row.is_volcano() && row.ready();
+            let pods = row.to_place(&self.pods, false);
+            if !may || pods.is_empty() {
+                return;
+            }
+            let mark = self.mark();
+            if self.place_some_way(gang, &pods).is_err() {
+                self.roll_back(mark);
+                return;
+            }
+            self.promise_whole(gang, false);
+            self.commit(mark, Action::Allocate, None, ledger);
         }
     }
 
@@ -253,9 +274,15 @@ impl State {
         let row = &self.gangs.rows[gang];
         let lacks = |g: &crate::gangs::Group| {
             let Min::Pods(min) = g.min else { return false };
-            g.count(St::Pipelined) > 0 && g.active() - g.count(St::Pipelined) < min
+            g.active() - g.count(St::Pipelined) < min
         };
-        let lacking: Vec<usize> = row.leaves().filter(|(_, g)| lacks(g)).map(|(leaf, _)| leaf).collect();
+        let firm = |g: &crate::gangs::Group| g.active() - g.count(St::Pipelined);
+        let lacks_in_all = |leaf: usize| row.upwards(leaf).any(|group| !row.has_total(group, &firm));
+        let lacking: Vec<usize> = row
+            .leaves()
+            .filter(|(leaf, g)| g.count(St::Pipelined) > 0 && (lacks(g) || lacks_in_all(*leaf)))
+            .map(|(leaf, _)| leaf)
+            .collect();
         if lacking.is_empty() {
             return;
         }
@@ -505,7 +532,7 @@ impl State {
                 protections.iter().for_each(|span| note(start + *span));
             }
         }
-        next
+        next.min(crate::volcano::moments::next(self, after))
     }
 
     /// Whether a gang may look for victims by this action at all.
@@ -532,6 +559,11 @@ impl State {
         pods.iter().any(|p| self.classes.rows[self.pods.row(*p).class].share.is_some())
     }
 
+    /// Only KAI evicts gangs for having fallen below their minimum.
+    fn goes_stale(&self, row: &crate::gangs::Row) -> bool {
+        row.queue.is_none_or(|queue| self.queues.rows[queue].tree() == Dialect::Kai)
+    }
+
     /// Gangs that have run below their minimum for too long make room.
     fn evict_stale_gangs(&mut self, ledger: &mut Ledger) {
         let mut stale: Vec<GangId> = Vec::new();
@@ -542,7 +574,7 @@ impl State {
                 if row.stale_on_record {
                     ledger.decisions.recovered.push(row.key.clone());
                 }
-            } else if has_active() && !succeeded() {
+            } else if has_active() && !succeeded() && !row.is_volcano() && self.goes_stale(row) {
                 stale.push(id);
             }
         }

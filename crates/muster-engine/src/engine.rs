@@ -1,8 +1,9 @@
 //! The engine's face: changes in, decisions out.
 
 use crate::cycle::Ledger;
+use crate::figures::Figures;
 use crate::state::State;
-use muster_model::{Change, Cluster, Decisions, Diagnostic, Dialect, Key, Policy, Refusal, Time};
+use muster_model::{Change, Cluster, Decisions, Diagnostic, Key, Policy, Refusal, Time};
 
 pub struct Engine {
     state: State,
@@ -64,7 +65,7 @@ impl Engine {
         Vec::new()
     }
 
-    /// Runs the policy's actions once. What was decided is assumed from then on: bound pods hold their room, evicted pods are releasing
+    /// Runs the policy's actions once: KAI's over its gangs, then Volcano's over those of its own, on the same state. What was decided is assumed from then on: bound pods hold their room, evicted pods are releasing
     /// theirs; promises (pipelined pods) are not kept, the next cycle makes them anew.
     pub fn cycle(&mut self, now: Time) -> Decisions {
         if let Some(quiet) = &mut self.quiet {
@@ -76,19 +77,40 @@ impl Engine {
         self.state.now = now;
         self.state.begin_cycle();
         let mut ledger = Ledger::default();
-        if self.state.policy.dialect == Dialect::Volcano {
-            crate::volcano::run(&mut self.state, &mut ledger);
-        } else {
-            for action in self.state.policy.actions.clone() {
-                self.state.run(action, &mut ledger);
-            }
+        for action in self.state.policy.actions.clone() {
+            self.state.run(action, &mut ledger);
         }
+        crate::volcano::run(&mut self.state, &mut ledger);
         ledger.decisions.refusals = self.state.refusals(&ledger);
         self.state.settle(&ledger.changed);
         let Decisions { binds, evictions, .. } = &ledger.decisions;
         let is_quiet = binds.is_empty() && evictions.is_empty();
         self.quiet = is_quiet.then(|| Quiet { decisions: ledger.decisions.clone(), at: now, until: None });
         ledger.decisions
+    }
+
+    /// Places one gang of KAI's dialect before it is anybody's turn: for who takes over a place that was held for it. What was decided is assumed from
+    /// then on, as after a cycle; only binds come of it.
+    pub fn place_first(&mut self, gang: &Key, now: Time) -> Decisions {
+        let Some(gang) = self.state.gangs.get(gang) else { return Decisions::default() };
+        self.quiet = None;
+        self.state.now = now;
+        self.state.begin_cycle();
+        let mut ledger = Ledger::default();
+        self.state.allocate_one(gang, &mut ledger);
+        self.state.settle(&ledger.changed);
+        Decisions { binds: ledger.decisions.binds, ..Decisions::default() }
+    }
+
+    /// From now on Volcano's gangs go by this.
+    pub fn set_volcano(&mut self, conf: Option<std::sync::Arc<muster_model::volcano::Conf>>) {
+        self.quiet = None;
+        self.state.policy.volcano = conf;
+    }
+
+    /// The cluster in numbers, after a cycle that decided this.
+    pub fn figures(&self, decisions: &Decisions) -> Figures {
+        self.state.figures(decisions)
     }
 
     /// Why the gang waits and what would help, in full; `None` if it is not known or has nothing waiting.

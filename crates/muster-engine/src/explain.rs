@@ -83,19 +83,30 @@ impl State {
             return vec![Reason::Missing { what: row.key.to_string().into() }];
         };
         let mut reasons = Vec::new();
+        let is_volcano = self.volcano_gangs.contains(gang);
         match row.queue {
+            Some(queue) if is_volcano && self.queues.rows[queue].is_volcano() => {}
             Some(queue) if self.queues.is_sound_leaf(queue) => {}
             Some(queue) if !self.queues.rows[queue].path.is_empty() => {
                 reasons.push(Reason::QueueNotLeaf { queue: model.queue.clone() });
             }
             _ => reasons.push(Reason::QueueMissing { queue: model.queue.clone() }),
         }
-        if !row.ready() {
+        if !row.ready() && !is_volcano {
             for (leaf, g) in row.leaves() {
                 let Min::Pods(need) = g.min else { continue };
                 let have = g.active() + g.count(St::Pending);
                 if have < need {
                     reasons.push(Reason::NotReady { group: self.group_name(gang, leaf), have, need });
+                }
+            }
+            let there = |g: &crate::gangs::Group| g.active() + g.count(St::Pending);
+            for (i, g) in row.groups.iter().enumerate() {
+                if let Min::Whole { pods: need } = g.min
+                    && !row.has_total(i, &there)
+                {
+                    let have = row.below(i, &there);
+                    reasons.push(Reason::NotReady { group: self.group_name(gang, i), have, need });
                 }
             }
         }
@@ -202,13 +213,41 @@ impl State {
         let mut refusal = self.refusal(gang);
         refusal.reasons = self.standing_reasons(gang);
         let pods = self.gangs.rows[gang].to_place(&self.pods, false);
-        if refusal.reasons.is_empty() && !pods.is_empty() {
+        if refusal.reasons.is_empty() && self.volcano_gangs.contains(gang) {
+            self.explain_by_session(gang, &pods, &mut refusal);
+        } else if refusal.reasons.is_empty() && !pods.is_empty() {
             self.explain_placement(gang, &pods, &mut refusal);
         }
         let mut remedies = plain_remedies(&refusal.reasons);
         remedies.append(&mut refusal.remedies);
         refusal.remedies = remedies;
         Some(refusal)
+    }
+
+    /// What a session of Volcano's would find out about one of its gangs; nothing is left of the session.
+    fn explain_by_session(&mut self, gang: GangId, pods: &[PodId], refusal: &mut Refusal) {
+        let mark = self.mark();
+        let mut ledger = Ledger::default();
+        crate::volcano::run(self, &mut ledger);
+        let promised: u32 = self.gangs.rows[gang].leaves().map(|(_, g)| g.count(St::Pipelined)).sum();
+        for pod in &ledger.changed {
+            self.pods.withdraw(*pod);
+        }
+        self.roll_back(mark);
+        if promised > 0 {
+            refusal.reasons.push(Reason::Pipelined { pods: promised });
+            return;
+        }
+        if let Some(Failure::NoNode { pod, placed }) = ledger.failures.get(&gang) {
+            let reason = self.no_node(gang, *pod, *placed, &mut Tallies::default());
+            refusal.reasons.push(reason);
+            if !pods.is_empty() {
+                self.settle_rules(pods);
+                refusal.remedies.extend(self.more_capacity(pods, &refusal.reasons));
+                refusal.remedies.extend(self.when_others_end(gang, pods));
+            }
+        }
+        refusal.reasons.extend(ledger.searches.swap_remove(&gang).into_iter().flatten());
     }
 
     fn explain_placement(&mut self, gang: GangId, pods: &[PodId], refusal: &mut Refusal) {
@@ -461,6 +500,11 @@ fn plain_remedies(reasons: &[Reason]) -> Vec<Remedy> {
                 queue: queue.clone(),
                 resource: resource.clone(),
                 by: used + asked - limit,
+            }),
+            Reason::OverShare { queue, resource, used, asked, share } => Some(Remedy::RaiseQuota {
+                queue: queue.clone(),
+                resource: resource.clone(),
+                by: used + asked - share,
             }),
             Reason::OverQuota { queue, resource, used, asked, quota } => Some(Remedy::RaiseQuota {
                 queue: queue.clone(),

@@ -9,6 +9,7 @@ use indexmap::IndexMap;
 use muster_model::{Gang, Key, Min, Preemptibility};
 use rustc_hash::FxBuildHasher;
 use std::cmp::Ordering;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 #[derive(Default)]
@@ -117,6 +118,11 @@ impl Row {
         self.model.as_ref().is_some_and(|m| m.preemptibility == Preemptibility::Preemptible)
     }
 
+    /// It lives by Volcano's rules.
+    pub fn is_volcano(&self) -> bool {
+        self.model.as_ref().is_some_and(|m| m.volcano.is_some())
+    }
+
     pub fn priority(&self) -> i32 {
         self.model.as_ref().map_or(0, |m| m.priority)
     }
@@ -145,6 +151,27 @@ impl Row {
                 let k = k.map_or(mins.len(), |k| k as usize);
                 mins.iter().take(k).fold(0_u32, |sum, n| sum.saturating_add(*n))
             }
+            Min::Whole { pods } => {
+                let of_children = g.children.iter().map(|c| self.n_needed(*c));
+                of_children.fold(0_u32, u32::saturating_add).max(pods)
+            }
+        }
+    }
+
+    /// Pods of a group and of everything below it, as `count` reads them.
+    pub fn below(&self, group: usize, count: &impl Fn(&Group) -> u32) -> u32 {
+        let g = &self.groups[group];
+        match g.min {
+            Min::Pods(_) => count(g),
+            _ => g.children.iter().fold(0, |sum: u32, c| sum.saturating_add(self.below(*c, count))),
+        }
+    }
+
+    /// Whether a group that needs so many pods in all has them, as `count` reads them; one that needs none has them.
+    pub fn has_total(&self, group: usize, count: &impl Fn(&Group) -> u32) -> bool {
+        match self.groups[group].min {
+            Min::Whole { pods } => self.below(group, count) >= pods,
+            _ => true,
         }
     }
 
@@ -156,6 +183,9 @@ impl Row {
             Min::Children(k) => {
                 let need = k.map_or(g.children.len(), |k| k as usize);
                 g.children.iter().filter(|c| self.whole(**c, count)).count() >= need
+            }
+            Min::Whole { .. } => {
+                g.children.iter().all(|c| self.whole(*c, count)) && self.has_total(group, count)
             }
         }
     }
@@ -202,6 +232,14 @@ impl Row {
                 Ordering::Less => return 0,
                 Ordering::Greater => above = true,
                 Ordering::Equal => {}
+            }
+        }
+        for (i, g) in self.groups.iter().enumerate() {
+            let Min::Whole { pods } = g.min else { continue };
+            match self.below(i, count).cmp(&pods) {
+                Ordering::Less => return 0,
+                Ordering::Equal => above = false,
+                Ordering::Greater => {}
             }
         }
         1 + u8::from(above)
@@ -294,16 +332,68 @@ impl Row {
                         }
                     }
                 } else {
-                    for child in order {
-                        let before = out.len();
-                        self.pick(child, pods, released, without, out);
-                        if out.len() > before {
-                            return;
-                        }
-                    }
+                    self.pick_one_more(order, pods, released, without, out);
                 }
             }
+            Min::Whole { pods: total } => {
+                let order = self.children_in_order(group);
+                if self.satisfied(group) {
+                    self.pick_one_more(order, pods, released, without, out);
+                    return;
+                }
+                let start = out.len();
+                for child in order.iter().filter(|c| !self.satisfied(**c)) {
+                    let before = out.len();
+                    self.pick(*child, pods, released, without, out);
+                    if out.len() == before {
+                        out.truncate(start);
+                        return;
+                    }
+                }
+                // What the children's own minimums leave open is filled up with whoever is there.
+                let have = self.below(group, &Group::active) as usize + (out.len() - start);
+                let lacking = (total as usize).saturating_sub(have);
+                let picked: BTreeSet<PodId> = out.iter().skip(start).copied().collect();
+                let mut spare: Vec<PodId> = order
+                    .iter()
+                    .flat_map(|child| self.pods_below(*child))
+                    .filter(|p| pods.may_be_placed(*p, released) && !picked.contains(p))
+                    .collect();
+                if released {
+                    // Who was there before comes before those who never were.
+                    spare.sort_by_key(|p| pods.may_be_placed(*p, false));
+                }
+                if spare.len() < lacking {
+                    out.truncate(start);
+                    return;
+                }
+                out.extend(spare.into_iter().take(lacking));
+            }
         }
+    }
+
+    fn pick_one_more(
+        &self,
+        order: Vec<usize>,
+        pods: &Pods,
+        released: bool,
+        without: &[usize],
+        out: &mut Vec<PodId>,
+    ) {
+        for child in order {
+            let before = out.len();
+            self.pick(child, pods, released, without, out);
+            if out.len() > before {
+                return;
+            }
+        }
+    }
+
+    fn pods_below(&self, group: usize) -> Vec<PodId> {
+        let g = &self.groups[group];
+        let mut all = g.pods.clone();
+        all.extend(g.children.iter().flat_map(|c| self.pods_below(*c)));
+        all
     }
 
     /// Children in the order in which they are served: those that lack pods first, required ones before optional ones, the emptier first.
@@ -329,6 +419,7 @@ impl Row {
         match g.min {
             Min::Pods(n) => n,
             Min::Children(k) => k.unwrap_or(g.children.len() as u32),
+            Min::Whole { .. } => g.children.len() as u32,
         }
     }
 
@@ -336,7 +427,9 @@ impl Row {
         let g = &self.groups[group];
         match g.min {
             Min::Pods(_) => g.active(),
-            Min::Children(_) => g.children.iter().filter(|c| self.satisfied(**c)).count() as u32,
+            Min::Children(_) | Min::Whole { .. } => {
+                g.children.iter().filter(|c| self.satisfied(**c)).count() as u32
+            }
         }
     }
 
@@ -409,6 +502,11 @@ impl Row {
                 }
                 None
             }
+            Min::Whole { pods } if self.below(group, &n_left) > pods && self.whole(group, &n_left) => {
+                let order = self.children_in_order(group).into_iter().rev();
+                order.into_iter().find_map(|c| self.surplus(c, left, there))
+            }
+            Min::Whole { .. } => None,
         }
     }
 

@@ -16,6 +16,7 @@ mod rights;
 mod solve;
 
 mod explain;
+mod figures;
 mod order;
 
 mod claims;
@@ -38,3 +39,4 @@ pub mod links;
 pub mod numa;
 
 pub use engine::Engine;
+pub use figures::{Figures, QueueFigures};

@@ -9,6 +9,7 @@ use crate::queues::{Trio, plus};
 use crate::state::State;
 use dense::{IdSet, IdVec};
 use indexmap::IndexMap;
+use muster_model::Dialect;
 use rustc_hash::FxBuildHasher;
 use smallvec::SmallVec;
 use std::cmp::Ordering;
@@ -176,6 +177,14 @@ impl Lineup {
             // Without quotas, queues are only names: the older one first.
             return state.queues.compare_age(a.0, b.0);
         }
+        // Where queues only bound, the next of each is compared as if they stood in one line.
+        let tree = |queue: QueueId| state.queues.rows[queue].tree();
+        if matches!(tree(a.0), Dialect::Koordinator | Dialect::Kubernetes) && tree(a.0) == tree(b.0) {
+            let next = |leaf: QueueId| self.leaves.get(&leaf).and_then(|leaf| leaf.line.last());
+            if let (Some(a), Some(b)) = (next(a.1), next(b.1)) {
+                return in_line(state, false, a, b);
+            }
+        }
         state.queues.compare(&state.total, (a.0, &a_asks, &a_gives), (b.0, &b_asks, &b_gives))
     }
 }
@@ -277,7 +286,7 @@ impl State {
 
     fn stand(&mut self, gang: GangId, in_order: bool) {
         let row = &self.gangs.rows[gang];
-        let queue = row.queue.filter(|q| self.queues.is_sound_leaf(*q));
+        let queue = row.queue.filter(|q| self.queues.is_sound_leaf(*q) && !row.is_volcano());
         *self.standing.at.ensure(gang) = queue;
         let Some(queue) = queue else { return };
         if row.n_pending > 0 {

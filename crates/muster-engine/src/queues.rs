@@ -9,7 +9,7 @@ use crate::divide::{Claimant, allocatable_share, divide};
 use crate::ids::QueueId;
 use dense::IdVec;
 use indexmap::IndexMap;
-use muster_model::{Bound, GPU, Name, Queue, Reason, Resource};
+use muster_model::{Bound, Dialect, GPU, Name, Queue, Reason, Resource};
 use rustc_hash::FxBuildHasher;
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -122,7 +122,10 @@ impl Queues {
         }
         self.roots.clear();
         for id in ids.iter().copied() {
-            let path = if self.full_hierarchy {
+            let path = if self.rows[id].is_volcano() {
+                // Another tree, which its own rules walk.
+                Vec::new()
+            } else if self.full_hierarchy || self.rows[id].tree() != Dialect::Kai {
                 self.path_of(id, &parents, n)
             } else {
                 // One bottomless parent for all; queues without a parent are the parents that it replaces.
@@ -171,7 +174,9 @@ impl Queues {
         let mut path = Vec::new();
         let mut at = id;
         loop {
-            let Some(model) = &self.rows[at].model else { return Vec::new() };
+            let Some(model) = self.rows[at].model.as_ref().filter(|m| m.volcano.is_none()) else {
+                return Vec::new();
+            };
             path.push(at);
             if model.parent.is_none() {
                 return path;
@@ -230,10 +235,16 @@ impl Queues {
         }
     }
 
-    /// Divides the cluster among the queues, level by level.
+    /// Divides the cluster among the queues of each tree, level by level.
     pub fn set_fair_shares(&mut self, total: &Trio, usage_weight: i64) {
-        let roots = self.roots.clone();
-        self.divide_level(total, &roots, usage_weight);
+        let mut roots = self.roots.clone();
+        roots.sort_by_key(|id| self.rows[*id].tree());
+        let rows = &self.rows;
+        let trees: Vec<Vec<QueueId>> =
+            roots.chunk_by(|a, b| rows[*a].tree() == rows[*b].tree()).map(<[QueueId]>::to_vec).collect();
+        for tree in trees {
+            self.divide_level(total, &tree, usage_weight);
+        }
     }
 
     fn divide_level(&mut self, total: &Trio, level: &[QueueId], usage_weight: i64) {
@@ -340,7 +351,7 @@ impl Queues {
         let (l, r) = (&self.rows[a.0], &self.rows[b.0]);
         let (l_with, r_with) = (plus(&l.sums.allocated, a.1), plus(&r.sums.allocated, b.1));
         let over = |row: &Row| row.fair.iter().zip(&row.sums.allocated).all(|(fair, held)| fair < held);
-        let priority = |row: &Row| row.model.as_ref().map_or(0, |m| m.priority);
+        let priority = Row::priority;
         let created = |row: &Row| row.model.as_ref().map(|m| (m.created, m.uid.clone()));
         // Whoever is below its fair share goes first, then whoever stays within its quota, then the queue of higher priority.
         over(l)
@@ -392,6 +403,20 @@ fn smaller(a: &[Option<i128>; 3], b: &[Option<i128>; 3]) -> Ordering {
 }
 
 impl Row {
+    /// The system whose tree it is of.
+    pub fn tree(&self) -> Dialect {
+        self.model.as_ref().map_or(Dialect::Kai, |m| m.dialect())
+    }
+
+    pub fn priority(&self) -> i32 {
+        self.model.as_ref().map_or(0, |m| m.priority)
+    }
+
+    /// A queue of Volcano's tree.
+    pub fn is_volcano(&self) -> bool {
+        self.model.as_ref().is_some_and(|m| m.volcano.is_some())
+    }
+
     pub fn share(&self, r: usize) -> muster_model::Share {
         self.model.as_ref().and_then(|m| m.shares.get(&RESOURCES[r])).copied().unwrap_or_default()
     }

@@ -1,13 +1,15 @@
 //! Who may take from whom: which gangs may be victims of which, and whether a set of victims is fair.
 //!
 //! The rules are KAI's: preemption within a queue by strict priority; reclaim between queues by fair shares, judged at the two ancestors just
-//! below the lowest common one; a minimum runtime that protects what started lately.
+//! below the lowest common one; a minimum runtime that protects what started lately. Queues of T9k's tree take from queues of lower priority
+//! and from nobody else; in Koordinator's and Kubernetes' there is preemption within a queue only. Nobody takes from another tree, and only
+//! KAI's gangs are moved.
 
 use crate::ids::{GangId, PodId, QueueId};
 use crate::queues::{Trio, plus};
 use crate::state::{St, State};
 use indexmap::IndexMap;
-use muster_model::{Action, MinRuntimeRule, Span, Time};
+use muster_model::{Action, Dialect, MinRuntimeRule, Span, Time};
 use rustc_hash::FxBuildHasher;
 use std::collections::BTreeSet;
 
@@ -79,19 +81,36 @@ impl State {
 
     /// Whether anything of a queue may go to a gang of another one.
     pub fn is_candidate_queue(&self, action: Action, taker: QueueId, victim: QueueId, need: &Trio) -> bool {
+        let tree = self.queues.rows[taker].tree();
+        if tree != self.queues.rows[victim].tree() {
+            return false;
+        }
         match action {
-            Action::Consolidate | Action::Allocate => true,
-            Action::Preempt => taker == victim,
+            Action::Allocate => true,
+            Action::Consolidate => tree == Dialect::Kai,
+            Action::Preempt => taker == victim && tree != Dialect::T9k,
             Action::Reclaim => {
-                taker != victim && (!self.policy.quotas || self.may_lose_to(taker, victim, need))
+                taker != victim
+                    && match tree {
+                        Dialect::Kai => !self.policy.quotas || self.may_lose_to(taker, victim, need),
+                        Dialect::T9k => {
+                            self.queues.rows[victim].priority() < self.queues.rows[taker].priority()
+                        }
+                        Dialect::Koordinator | Dialect::Kubernetes | Dialect::Volcano => false,
+                    }
             }
             _ => false,
         }
     }
 
+    /// Who may take from whom by fair shares, and not by rank alone.
+    fn goes_by_shares(&self, queue: QueueId) -> bool {
+        self.policy.quotas && self.queues.rows[queue].tree() == Dialect::Kai
+    }
+
     /// Whether a queue may lose anything for good, as things stand: the first loss is judged by what it holds now, whoever it is.
     pub fn may_lose_for_good(&self, action: Action, taker: QueueId, victim: QueueId, need: &Trio) -> bool {
-        if action != Action::Reclaim || !self.policy.quotas {
+        if action != Action::Reclaim || !self.goes_by_shares(taker) {
             return true;
         }
         let (r, v) = self.queues.level(taker, victim);
@@ -117,12 +136,15 @@ impl State {
 
     /// Whether a reclaimer may look for victims: its queue stays within its fair share, and firm work within its quota.
     pub fn can_reclaim(&self, gang: GangId, need: &Trio) -> bool {
-        if !self.policy.quotas {
-            return true;
-        }
         let row = &self.gangs.rows[gang];
         let Some(queue) = row.queue else { return false };
         let q = &self.queues.rows[queue];
+        if matches!(q.tree(), Dialect::Koordinator | Dialect::Kubernetes | Dialect::Volcano) {
+            return false;
+        }
+        if !self.policy.quotas {
+            return true;
+        }
         let quota = q.quota();
         (0..3).all(|i| q.sums.allocated[i] + need[i] <= q.fair[i])
             && (row.preemptible()
@@ -164,7 +186,7 @@ impl State {
             Action::Consolidate => pods.iter().all(moved),
             Action::Preempt => self.respects_protection(pods, until),
             Action::Reclaim => {
-                (!self.policy.quotas || self.is_fair(taker, queue, need, pods, before))
+                (!self.goes_by_shares(queue) || self.is_fair(taker, queue, need, pods, before))
                     && self.respects_protection(pods, until)
             }
             _ => true,
@@ -267,7 +289,7 @@ impl State {
     /// How many GPUs a queue has too many, if GPUs are all that it has too much of: then it loses nothing once they are gone. `None`: there is no
     /// telling.
     pub fn gpus_to_spare(&self, taker: QueueId, judged: QueueId, need: &Trio) -> Option<i128> {
-        if !self.policy.quotas {
+        if !self.goes_by_shares(taker) {
             return None;
         }
         let r = self.queues.level(taker, judged).0;

@@ -205,7 +205,9 @@ pub struct State {
     pub epoch: u64,
     /// What was free at an epoch.
     free: Option<(u64, Trio)>,
-    /// Sums over every resource, for dialects that look at more than CPU, memory and GPUs.
+    /// Gangs that live by Volcano's rules.
+    pub volcano_gangs: IdSet<GangId>,
+    /// Sums over every resource, for dialects that look at more than CPU, memory and GPUs: kept while there are gangs of such a dialect.
     pub books: Option<Box<Books>>,
 }
 
@@ -239,7 +241,6 @@ impl Books {
 
 impl State {
     pub fn new(policy: Policy) -> Self {
-        let books = (policy.dialect == muster_model::Dialect::Volcano).then(Box::default);
         Self {
             queues: Queues::new(policy.full_hierarchy),
             policy,
@@ -270,7 +271,8 @@ impl State {
             favoured: BTreeMap::new(),
             epoch: 0,
             free: None,
-            books,
+            volcano_gangs: IdSet::new(),
+            books: None,
         }
     }
 
@@ -402,16 +404,20 @@ impl State {
                 self.affect_place(class, guest, old, St::Releasing, true, extra.as_deref(), sign);
             }
         }
-        let Some(gang) = gang else {
-            if let Some(node) = node.filter(|_| on_node) {
-                let charge = self.charge(class, self.nodes.gpu_memory(node));
-                let foreign = &mut self.nodes.rows[node].foreign;
-                for (sum, amount) in foreign.iter_mut().zip(charge) {
-                    *sum += amount * i128::from(sign);
-                }
+        if self.books.is_some() {
+            self.affect_books(id, sign);
+        }
+        // What another dialect's pods hold is to this one's queues what other schedulers' pods hold.
+        if gang.is_none_or(|gang| self.volcano_gangs.contains(gang))
+            && let Some(node) = node.filter(|_| on_node)
+        {
+            let charge = self.charge(class, self.nodes.gpu_memory(node));
+            let foreign = &mut self.nodes.rows[node].foreign;
+            for (sum, amount) in foreign.iter_mut().zip(charge) {
+                *sum += amount * i128::from(sign);
             }
-            return;
-        };
+        }
+        let Some(gang) = gang else { return };
         let gang_row = &mut self.gangs.rows[gang];
         if let Some(group) = gang_row.groups.get_mut(leaf) {
             let count = &mut group.counts[st as usize];
@@ -431,15 +437,6 @@ impl State {
             let waits = gang_row.n_pending > 0;
             self.waiting.set(gang, waits);
         }
-        if let Some(books) = &mut self.books
-            && st.is_active()
-        {
-            let need = &self.classes.rows[class].need;
-            Books::add(books.gangs.ensure(gang), need, sign);
-            if let Some(queue) = queue {
-                Books::add(books.queues.ensure(queue), need, sign);
-            }
-        }
         let Some(queue) = queue else { return };
         if st.is_active() {
             let memory = node.and_then(|n| self.nodes.gpu_memory(n));
@@ -448,6 +445,41 @@ impl State {
         } else if st == St::Pending {
             let demand = self.demand(class);
             self.queues.add_asked(queue, &demand, i128::from(sign));
+        }
+    }
+
+    /// Adds (or takes back) what the books have of a pod's present spot.
+    fn affect_books(&mut self, id: PodId, sign: i64) {
+        let Some(books) = &mut self.books else { return };
+        let row = self.pods.row(id);
+        let Spot { st, on_trial, node, .. } = row.spot;
+        let class = &self.classes.rows[row.class];
+        if let Some(gang) = row.gang.filter(|_| st.is_active()) {
+            Books::add(books.gangs.ensure(gang), &class.need, sign);
+            if let Some(queue) = self.gangs.rows[gang].queue {
+                Books::add(books.queues.ensure(queue), &class.need, sign);
+            }
+        }
+        let stays = st.is_active() || st == St::Stuck || (st == St::Releasing && !on_trial);
+        if let Some(node) = node.filter(|_| stays) {
+            let seen = books.nodes.ensure(node);
+            Books::add(&mut seen.amounts, &class.need, sign);
+            for (sum, amount) in seen.at_least.iter_mut().zip(class.at_least) {
+                *sum += i128::from(amount) * i128::from(sign);
+            }
+        }
+    }
+
+    /// The books are opened with the first gang of Volcano's and closed with the last, so that who has none pays nothing for them.
+    fn open_or_close_books(&mut self) {
+        if self.volcano_gangs.is_empty() {
+            self.books = None;
+        } else if self.books.is_none() {
+            self.books = Some(Box::default());
+            let pods: Vec<PodId> = self.pods.iter().map(|(id, _)| id).collect();
+            for pod in pods {
+                self.affect_books(pod, 1);
+            }
         }
     }
 
@@ -490,14 +522,6 @@ impl State {
         }
         if !stays {
             return;
-        }
-        if let Some(books) = &mut self.books {
-            let row = &self.classes.rows[class];
-            let seen = books.nodes.ensure(node);
-            Books::add(&mut seen.amounts, &row.need, sign);
-            for (sum, amount) in seen.at_least.iter_mut().zip(row.at_least) {
-                *sum += i128::from(amount) * i128::from(sign);
-            }
         }
         if sign > 0 {
             self.company.add(guest, node);
@@ -589,7 +613,7 @@ impl State {
             PodState::Releasing => St::Releasing,
             PodState::Stuck => St::Stuck,
             PodState::Succeeded => St::Succeeded,
-            PodState::Failed if self.books.is_some() => St::Failed,
+            PodState::Failed if model.volcano.is_some() => St::Failed,
             PodState::Failed => return,
         };
         let class = self.classes.intern(&model.shape, &mut self.nodes);
@@ -702,9 +726,15 @@ impl State {
         row.strays.clear();
         row.set_model(model);
         row.queue = queue;
+        let is_volcano = row.is_volcano();
+        let other_dialect = is_volcano != self.volcano_gangs.contains(id);
+        self.volcano_gangs.set(id, is_volcano);
         for pod in pods {
             self.join(pod, id);
             self.affect(pod, 1);
+        }
+        if other_dialect {
+            self.open_or_close_books();
         }
     }
 

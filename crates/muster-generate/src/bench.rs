@@ -262,6 +262,7 @@ pub fn queues(cluster: &mut Cluster, leaves: &[(&str, Bound)]) {
             preempt_min_runtime: None,
             reclaim_min_runtime: None,
             usage: BTreeMap::new(),
+            tree: muster_model::Dialect::Kai,
             volcano: None,
         })
     };

@@ -238,6 +238,9 @@ impl<'a> Problem<'a> {
         if !gang.groups.iter().enumerate().all(in_order) {
             return Err(NoAnswer::NotModelled("a gang whose groups are no tree"));
         }
+        if gang.groups.iter().any(|group| matches!(group.min, Min::Whole { .. })) {
+            return Err(NoAnswer::NotModelled("a minimum of pods in several groups together"));
+        }
         let leaves: Vec<usize> =
             (0..gang.groups.len()).filter(|i| matches!(gang.groups[*i].min, Min::Pods(_))).collect();
         let mut held = vec![0; gang.groups.len()];
@@ -468,6 +471,8 @@ impl<'p, 'a> Search<'p, 'a> {
                             Task::Pods { gang, leaf: group, need, class: 0, taken: 0, node: 0, within };
                         self.go(then(task, rest))
                     }
+                    // Such gangs were declined.
+                    Min::Whole { .. } => Ok(false),
                     Min::Children(need) => {
                         let children = candidate.children(group).count() as u32;
                         let need = need.unwrap_or(children);

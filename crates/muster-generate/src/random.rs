@@ -255,6 +255,7 @@ impl<'a> Maker<'a> {
             preempt_min_runtime: runtime(rng),
             reclaim_min_runtime: runtime(rng),
             usage: BTreeMap::new(),
+            tree: muster_model::Dialect::Kai,
             volcano: None,
         }
     }
@@ -416,6 +417,10 @@ impl<'a> Maker<'a> {
                 let beyond = u32::from(rng.percent(odds.broken));
                 groups[parent].min = Min::Children(Some(rng.between((1, n_children.max(1))) + beyond));
             }
+        }
+        // Some need so many pods in all besides; drawn from what is there, so that the rest of a seed's cluster stays as it was.
+        if groups[0].min == Min::Children(None) && n_pods % 3 == 0 {
+            groups[0].min = Min::Whole { pods: n_pods - n_pods / 6 };
         }
         (groups, pods_of)
     }
@@ -827,7 +832,7 @@ impl<'a> Maker<'a> {
 fn minimum(gang: &Gang) -> usize {
     let of = |group: &Group| match group.min {
         Min::Pods(n) => n as usize,
-        Min::Children(_) => 0,
+        Min::Children(_) | Min::Whole { .. } => 0,
     };
     gang.groups.iter().map(of).sum()
 }

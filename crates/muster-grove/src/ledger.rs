@@ -14,6 +14,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use tokio::sync::watch;
 
+use crate::keys;
 use crate::object::text;
 use crate::room::{Amounts, Site, Taint, asks, read};
 
@@ -27,7 +28,15 @@ pub struct Ledger {
 #[derive(Default)]
 struct State {
     nodes: HashMap<String, NodeParts>,
-    pods: HashMap<Key, (String, Amounts)>,
+    pods: HashMap<Key, Held>,
+}
+
+/// What a pod holds, and where.
+struct Held {
+    node: String,
+    asked: Amounts,
+    /// The PodGang that it is of; empty without one.
+    gang: String,
 }
 
 #[derive(Deserialize, Default)]
@@ -65,6 +74,12 @@ impl Ledger {
         // The sender lives as long as `self`, so waiting cannot fail.
         let _ = known.wait_for(|(nodes, pods)| *nodes && *pods).await;
         self.lock().sites()
+    }
+
+    /// How many pods of a gang have nodes, as far as is known; [`Ledger::sites`] waits until all is.
+    pub fn n_placed(&self, gang: &Key) -> usize {
+        let is_of = |(key, held): &(&Key, &Held)| key.namespace == gang.namespace && held.gang == gang.name;
+        self.lock().pods.iter().filter(is_of).count()
     }
 
     async fn run(self: Arc<Self>, cx: &Context, pods: bool) {
@@ -105,7 +120,8 @@ impl Ledger {
             state.pods.remove(key);
         } else {
             let asked = pod.get("spec").map(asks).unwrap_or_default();
-            state.pods.insert(key.clone(), (node, asked));
+            let gang = text(&pod, &["metadata", "labels", keys::PODGANG]).to_owned();
+            state.pods.insert(key.clone(), Held { node, asked, gang });
         }
     }
 
@@ -117,7 +133,7 @@ impl Ledger {
 impl State {
     fn sites(&self) -> Vec<Site> {
         let mut used: HashMap<&str, Amounts> = HashMap::new();
-        for (node, asked) in self.pods.values() {
+        for Held { node, asked, .. } in self.pods.values() {
             let sum = used.entry(node).or_default();
             for (name, amount) in asked {
                 let all = sum.entry(name.clone()).or_default();
@@ -174,7 +190,7 @@ mod tests {
         };
         put(false, "a", node("a", "True"));
         put(false, "b", node("b", "False"));
-        let pod = |phase: &str| json!({"spec": {"nodeName": "a", "containers": [{"resources": {"requests": {"cpu": "500m"}}}]}, "status": {"phase": phase}});
+        let pod = |phase: &str| json!({"metadata": {"labels": {"grove.io/podgang": "g"}}, "spec": {"nodeName": "a", "containers": [{"resources": {"requests": {"cpu": "500m"}}}]}, "status": {"phase": phase}});
         put(true, "p", pod("Running"));
         put(true, "q", pod("Running"));
         let free = || {
@@ -184,6 +200,8 @@ mod tests {
             shown.join(", ")
         };
         assert_eq!(free(), "a 1000 1000");
+        assert_eq!(ledger.n_placed(&Key::new("ns", "g")), 2);
+        assert_eq!(ledger.n_placed(&Key::new("other", "g")), 0);
         put(true, "q", pod("Succeeded"));
         assert_eq!(free(), "a 1500 2000");
     }

@@ -182,12 +182,25 @@ fn scheduler() -> Vec<Rule> {
     vec![
         rule(
             "",
-            &["pods", "nodes", "namespaces", "configmaps", "persistentvolumes", "persistentvolumeclaims"],
+            &[
+                "pods",
+                "nodes",
+                "namespaces",
+                "configmaps",
+                "persistentvolumes",
+                "persistentvolumeclaims",
+                "resourcequotas",
+            ],
             READ,
         ),
+        rule("policy", &["poddisruptionbudgets"], READ),
         rule("storage.k8s.io", &["storageclasses", "csinodes"], READ),
         rule("resource.k8s.io", &["resourceclaims", "resourceslices", "deviceclasses"], READ),
-        rule("scheduling.k8s.io", &["priorityclasses"], READ),
+        rule("scheduling.k8s.io", &["priorityclasses", "podgroups", "workloads"], READ),
+        rule("scheduling.volcano.sh", &["podgroups", "queues"], READ),
+        rule("topology.volcano.sh", &["hypernodes"], READ),
+        rule("scheduler.tensorstack.dev", &["podgroups", "queues"], READ),
+        rule("scheduling.sigs.k8s.io", &["podgroups", "elasticquotas"], READ),
         rule("scheduling.run.ai", &["podgroups", "queues", "bindrequests"], READ),
         rule("kai.scheduler", &["topologies"], READ),
         rule("scheduler.grove.io", &["podgangs"], READ),
@@ -201,6 +214,10 @@ fn scheduler() -> Vec<Rule> {
         // What it says about it.
         rule("", &["pods/status"], &["patch"]),
         rule("scheduling.run.ai", &["podgroups", "podgroups/status"], &["patch"]),
+        // Volcano's groups have their status in the object; pods that name none are given one, which inherits from their owner.
+        rule("scheduling.volcano.sh", &["podgroups"], &["create", "patch"]),
+        rule("apps", &["replicasets", "statefulsets", "daemonsets"], &["get"]),
+        rule("batch", &["jobs"], &["get"]),
         events(),
     ]
 }

@@ -7,6 +7,7 @@
 use serde_json::{Value, json};
 
 use crate::component::Component;
+use crate::operator::{CONFIG, GROVE};
 use crate::settings::{CERTIFICATES, Set, Settings, WEBHOOKS, resources};
 use crate::workload::{self, labels};
 use crate::{groups, monitoring};
@@ -140,9 +141,14 @@ pub fn default_queues(quota: i64) -> Vec<Value> {
 /// What the operator works from: the settings as a Config and SchedulingShards.
 fn config(settings: &Settings) -> Vec<Value> {
     let (repository, name, tag) = split_image(&settings.image);
+    let components = settings.sets.iter().flat_map(|set| &set.components);
+    let grove: Vec<&str> =
+        components.filter(|c| Component::GROVE.contains(c)).map(|component| component.name()).collect();
     let mut out = vec![json!({
         "apiVersion": "kai.scheduler/v1", "kind": "Config",
-        "metadata": {"name": "kai-config", "labels": labels("operator")},
+        "metadata": {
+            "name": CONFIG, "labels": labels("operator"), "annotations": {GROVE: grove.join(",")},
+        },
         "spec": {
             "namespace": settings.namespace,
             "global": {

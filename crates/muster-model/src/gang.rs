@@ -1,6 +1,6 @@
 //! The gang: pods that are placed together or not at all, as a tree of groups.
 
-use crate::{Key, Name, Span, Time, volcano};
+use crate::{Dialect, Key, Name, Span, Time, volcano};
 use std::sync::Arc;
 
 /// A set of pods that makes sense only together. A plain pod is a gang of one.
@@ -29,6 +29,13 @@ pub struct Gang {
     pub declared_end: Option<Time>,
     /// Of a Volcano PodGroup: what else it says.
     pub volcano: Option<Arc<volcano::Group>>,
+}
+
+impl Gang {
+    /// Whose rules it lives by.
+    pub fn dialect(&self) -> Dialect {
+        if self.volcano.is_some() { Dialect::Volcano } else { Dialect::Kai }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +68,8 @@ pub enum Min {
     Pods(u32),
     /// An inner group: this many of its children; `None`: all of them.
     Children(Option<u32>),
+    /// An inner group: all of its children, and this many pods in all of them together.
+    Whole { pods: u32 },
 }
 
 /// Where the pods of a group have to be, or would rather be, together. Levels are node label keys.

@@ -36,7 +36,7 @@ pub use device::{
     DeviceRequest,
 };
 pub use gang::{Gang, Grace, Group, Min, Preemptibility, TopologyRule};
-pub use name::{Key, Labels, Name, Span, Time};
+pub use name::{Key, Labels, Name, Span, Time, own_name};
 pub use node::{
     Conditions, Gpus, Links, MigStrategy, Node, Numa, NumaPolicy, NumaScope, Taint, TaintEffect, Zone,
 };

@@ -8,6 +8,15 @@ use std::sync::Arc;
 /// A shared string: a name is written once and pointed to from everywhere.
 pub type Name = Arc<str>;
 
+/// What the names of another system's objects than KAI's begin with, so that objects of two systems never meet under one name: no name in
+/// Kubernetes has a slash.
+const SYSTEMS: [&str; 4] = ["volcano/", "t9k/", "koordinator/", "kubernetes/"];
+
+/// What an object is called in its own system.
+pub fn own_name(name: &str) -> &str {
+    SYSTEMS.into_iter().find_map(|system| name.strip_prefix(system)).unwrap_or(name)
+}
+
 /// Labels of a pod, a node or an object.
 pub type Labels = BTreeMap<Name, Name>;
 
@@ -21,6 +30,13 @@ pub struct Key {
 impl Key {
     pub fn new(namespace: impl Into<Name>, name: impl Into<Name>) -> Self {
         Self { namespace: namespace.into(), name: name.into() }
+    }
+}
+
+impl Key {
+    /// The same by its name in its own system.
+    pub fn own(&self) -> Self {
+        Self { namespace: self.namespace.clone(), name: own_name(&self.name).into() }
     }
 }
 

@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
-    pub dialect: Dialect,
-    /// What a cycle does, in this order.
+    /// What a cycle does with gangs of KAI's dialect, in this order.
     pub actions: Vec<Action>,
     /// How nodes are chosen for pods that ask for GPUs, and for the others; `None`: placement does not care.
     pub gpu_strategy: Option<Strategy>,
@@ -43,17 +42,25 @@ pub struct Policy {
     /// `false`: all parents are replaced by one without bounds.
     pub full_hierarchy: bool,
     pub pool: Pool,
-    /// The plugins of Volcano and what they were told; for that dialect only.
+    /// Volcano's actions and plugins, and what they were told; gangs of that dialect wait where there are none. A cycle runs them after KAI's,
+    /// on what those left.
     pub volcano: Option<Arc<volcano::Conf>>,
     /// Breaks what nothing else breaks.
     pub seed: u64,
 }
 
-/// Whose rules apply where systems differ.
+/// Whose rules a gang lives by, and whose tree a queue is of. A dialect's queues, victims and shares are its own gangs only; everybody's pods
+/// hold their room on nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Dialect {
     Kai,
     Volcano,
+    /// KAI's mechanism, but a queue's quota is its ceiling, and queues take from queues of lower priority only.
+    T9k,
+    /// KAI's mechanism, but in order of priority whatever the queue, and nobody takes from another queue.
+    Koordinator,
+    /// The same, with one queue for all.
+    Kubernetes,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -125,7 +132,6 @@ impl Default for Policy {
     /// KAI's defaults.
     fn default() -> Self {
         Self {
-            dialect: Dialect::Kai,
             actions: vec![
                 Action::Allocate,
                 Action::Consolidate,

@@ -1,6 +1,6 @@
 //! The queue tree: who may use how much.
 
-use crate::{Name, Resource, Span, Time, volcano};
+use crate::{Dialect, Name, Resource, Span, Time, volcano};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -21,8 +21,17 @@ pub struct Queue {
     pub reclaim_min_runtime: Option<Span>,
     /// What the queue used of the cluster in the accounting window, in millionths, by resource.
     pub usage: BTreeMap<Resource, i64>,
+    /// The system whose tree it is of: shares, victims and turns are a matter among the queues of one tree.
+    pub tree: Dialect,
     /// Of a Volcano Queue: what else it says.
     pub volcano: Option<Arc<volcano::Queue>>,
+}
+
+impl Queue {
+    /// Whose tree it is of.
+    pub fn dialect(&self) -> Dialect {
+        if self.volcano.is_some() { Dialect::Volcano } else { self.tree }
+    }
 }
 
 /// What a queue may have of one resource, in that resource's unit.

@@ -23,6 +23,12 @@ pub enum Reason {
     QueueMissing { queue: Name },
     /// Only leaf queues hold gangs.
     QueueNotLeaf { queue: Name },
+    /// Volcano: its queue is closed, or about to be.
+    QueueClosed { queue: Name },
+    /// Volcano: it is not let in. By what this plugin counts, its minimum is too much beside what is used and let in already.
+    NotLetIn { queue: Name, plugin: Name, resource: Resource, used: i128, asked: i128, most: i128 },
+    /// Volcano: the queue has what it deserves.
+    OverShare { queue: Name, resource: Resource, used: i128, asked: i128, share: i128 },
     /// Fewer pods exist (or are free of gates) than the group needs.
     NotReady { group: Name, have: u32, need: u32 },
     /// The queue (its own or one above) would exceed its limit.

@@ -3,12 +3,14 @@
 //! A gang, a pod or a queue that is Volcano's carries one of these. The engine's `volcano` module reads them; everything else of the
 //! engine sees an ordinary gang, pod or queue. Fractions are in thousandths.
 
-use crate::{Amounts, LabelSelector, Name, Span, Time};
+use crate::{Action, Amounts, LabelSelector, Name, Span, Time};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The scheduler's configuration: which plugins vote on what, and what they and the actions were told.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Conf {
+    /// What a cycle does, in this order.
+    pub actions: Vec<Action>,
     /// Plugins by tier, in order; who comes first is asked first.
     pub tiers: Vec<Vec<Plugin>>,
     pub preempt: PreemptConf,

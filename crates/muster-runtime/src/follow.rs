@@ -140,7 +140,7 @@ async fn list_and_watch(
 }
 
 /// The watches that follow a list of `version`, until it is time to list again: after `resync`, when the server says so, or when `take`
-/// has no version to go on from. `take` is given each line.
+/// has no version to go on from, which is counted under the collection's name. `take` is given each line.
 pub(crate) async fn watch_on(
     api: &Api,
     url: &str,
@@ -149,12 +149,17 @@ pub(crate) async fn watch_on(
     pause: &mut Pause,
     mut take: impl FnMut(&str) -> Option<String>,
 ) {
+    let broke_off = || {
+        let Some(metrics) = api.metrics() else { return };
+        let path = url.split('?').next().unwrap_or_default();
+        metrics.process.watch_restarts.of([path.rsplit('/').next().unwrap_or_default()]).inc();
+    };
     let list_again = Instant::now() + resync;
     while Instant::now() < list_again {
         let left = list_again - Instant::now();
         let stream = match api.watch_raw(url, &version, left).await {
             Ok(stream) => stream,
-            Err(error) if error.gone() || error.not_found() => return,
+            Err(error) if error.gone() || error.not_found() => return broke_off(),
             Err(error) => {
                 tokio::time::sleep(error.retry_after().unwrap_or_else(|| pause.next())).await;
                 continue;
@@ -175,7 +180,7 @@ pub(crate) async fn watch_on(
             }
             match take(&line) {
                 Some(seen) => version = seen,
-                None => return,
+                None => return broke_off(),
             }
             n_lines += 1;
             pause.reset();

@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api::{Api, ApiError, Patch};
 use crate::clock::{Clock, micro_stamp};
+use crate::metrics::Gauge;
 use crate::object::{Key, Meta};
 
 /// Which scheduler name a lease stands for.
@@ -335,6 +336,27 @@ impl Drop for Held {
     }
 }
 
+/// Shows that the lease is held for as long as this lives, however the holding ends.
+struct Leading(Option<Gauge>);
+
+impl Leading {
+    fn begin(lease: &Lease) -> Self {
+        let gauge = lease.api.metrics().map(|m| m.process.leading.of([lease.key.name.as_str()]));
+        if let Some(gauge) = &gauge {
+            gauge.set(1.0);
+        }
+        Leading(gauge)
+    }
+}
+
+impl Drop for Leading {
+    fn drop(&mut self) {
+        if let Some(gauge) = &self.0 {
+            gauge.set(0.0);
+        }
+    }
+}
+
 /// Renews until told to stop or lost.
 async fn keep(
     lease: Lease,
@@ -343,6 +365,7 @@ async fn keep(
     standing: watch::Sender<Standing>,
     stop: CancellationToken,
 ) -> String {
+    let _leading = Leading::begin(&lease);
     let mut next = renewed + lease.retry;
     loop {
         if stop.run_until_cancelled(tokio::time::sleep_until(next)).await.is_none() {

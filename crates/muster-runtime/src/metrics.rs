@@ -102,10 +102,6 @@ families! {
     }
     scheduler: Scheduler, "Scheduler" {
         cycle: Seconds, "muster_cycle_seconds", [], "one scheduling cycle, from the first change that it takes in to its last decision";
-        open: Seconds, "muster_cycle_open_seconds", [], "the part of a cycle before the first action";
-        close: Seconds, "muster_cycle_close_seconds", [], "the part of a cycle after the last action";
-        action: By<1, Seconds>, "muster_action_seconds", ["action"], "one action of one cycle";
-        phase: By<1, Seconds>, "muster_phase_seconds", ["phase"], "one phase of one cycle; Muster's phases stand where KAI has plugins";
         gang_wait: Seconds, "muster_gang_wait_seconds", [], "from the creation of the last pod that a gang needs to the decision to bind it";
         pending_gangs: Gauge, "muster_pending_gangs", [], "gangs that wait for a place";
         pending_pods: Gauge, "muster_pending_pods", [], "pods that wait for a place";
@@ -117,32 +113,12 @@ families! {
         queue_pending_gangs: By<1, Gauge>, "muster_queue_pending_gangs", ["queue_name"], "gangs of a queue that wait for a place";
         queue_oldest_pending: By<1, Gauge>, "muster_queue_oldest_pending_seconds", ["queue_name"], "how long the gang has waited that has waited longest";
         e2e_latency: Gauge, "e2e_scheduling_latency_milliseconds", [], "the last cycle; see muster_cycle_seconds";
-        open_latency: Gauge, "open_session_latency_milliseconds", [], "the opening of the last cycle; see muster_cycle_open_seconds";
-        close_latency: Gauge, "close_session_latency_milliseconds", [], "the closing of the last cycle; see muster_cycle_close_seconds";
-        plugin_latency: By<2, Gauge>, "plugin_scheduling_latency_milliseconds", ["plugin", "OnSession"], "a phase of the last cycle under the label of a plugin; see muster_phase_seconds";
-        action_latency: By<1, Gauge>, "action_scheduling_latency_milliseconds", ["action"], "an action of the last cycle; see muster_action_seconds";
         task_scheduling_latency: Milliseconds, "task_scheduling_latency_milliseconds", [], "from the creation of a pod to the decision to bind it";
-        task_bind_latency: Milliseconds, "task_bind_latency_milliseconds", [], "from the decision to bind a pod until the request for it is written";
-        usage_query_latency: Milliseconds, "usage_query_latency_milliseconds", [], "a query for past usage";
         gangs_scheduled: By<1, Tally>, "podgroups_scheduled_by_action", ["action"], "pod groups that an action found places for";
-        gangs_tried: By<1, Tally>, "podgroups_acted_on_by_action", ["action"], "pod groups that an action looked at";
-        scenarios_simulated: By<1, Tally>, "scenarios_simulation_by_action", ["action"], "sets of victims that an action tried";
-        scenarios_filtered: By<1, Tally>, "scenarios_filtered_by_action", ["action"], "sets of victims that an action left out without a trial";
-        preemption_attempts: Tally, "total_preemption_attempts", [], "searches for victims";
         evicted_pods: By<5, Counter>, "pod_group_evicted_pods_total", ["podgroup", "namespace", "uid", "nodepool", "action"], "pods that were evicted, by pod group";
-        search_jobs: By<3, Counter>, "scenario_search_jobs_total", ["action", "result", "reduced_budget"], "pod groups for which victims were searched";
-        search_exhausted: By<1, Counter>, "scenario_search_action_budget_exhausted_total", ["action"], "actions that ran out of time for their search";
-        search_scenarios: By<3, Counter>, "scenario_search_scenarios_total", ["action", "generator", "state"], "sets of victims by what became of them";
-        search_duration: By<3, Seconds>, "scenario_search_duration_seconds", ["action", "generator", "result"], "one search for victims";
-        search_action_budget: By<1, Gauge>, "scenario_search_action_budget_configured_seconds", ["action"], "how long an action may search";
-        search_job_budget: Gauge, "scenario_search_job_budget_configured_seconds", [], "how long the search for one pod group may take";
-        search_generator_budget: By<1, Gauge>, "scenario_search_generator_budget_configured_seconds", ["generator"], "how long one way to make sets of victims may take";
         queue_fair_share_cpu: By<3, Gauge>, "queue_fair_share_cpu_cores", ["queue_name", "queue_metadata_name", "queue_display_name"], "the fair share of a queue in cores";
         queue_fair_share_memory: By<3, Gauge>, "queue_fair_share_memory_gb", ["queue_name", "queue_metadata_name", "queue_display_name"], "the fair share of a queue in gigabytes of memory";
         queue_fair_share_gpu: By<3, Gauge>, "queue_fair_share_gpu", ["queue_name", "queue_metadata_name", "queue_display_name"], "the fair share of a queue in GPUs";
-        queue_cpu_usage: By<3, Gauge>, "queue_cpu_usage", ["queue_name", "queue_metadata_name", "queue_display_name"], "past CPU usage of a queue, in the unit of the usage database";
-        queue_memory_usage: By<3, Gauge>, "queue_memory_usage", ["queue_name", "queue_metadata_name", "queue_display_name"], "past memory usage of a queue, in the unit of the usage database";
-        queue_gpu_usage: By<3, Gauge>, "queue_gpu_usage", ["queue_name", "queue_metadata_name", "queue_display_name"], "past GPU usage of a queue, in the unit of the usage database";
     }
     binder: Binder, "Binder" {
         bind: Seconds, "muster_bind_seconds", [], "the binding of one pod, with all its steps";
@@ -244,27 +220,6 @@ impl Scheduler {
         self.cycle.took(time);
         self.e2e_latency.set(milliseconds(time));
     }
-
-    pub fn open_took(&self, time: Duration) {
-        self.open.took(time);
-        self.open_latency.set(milliseconds(time));
-    }
-
-    pub fn close_took(&self, time: Duration) {
-        self.close.took(time);
-        self.close_latency.set(milliseconds(time));
-    }
-
-    pub fn action_took(&self, action: &str, time: Duration) {
-        self.action.of([action]).took(time);
-        self.action_latency.of([action]).set(milliseconds(time));
-    }
-
-    /// `on_session` is `OnSessionOpen` or `OnSessionClose`, as KAI says it.
-    pub fn phase_took(&self, phase: &str, on_session: &str, time: Duration) {
-        self.phase.of([phase]).took(time);
-        self.plugin_latency.of([phase, on_session]).set(milliseconds(time));
-    }
 }
 
 fn milliseconds(time: Duration) -> f64 {
@@ -279,6 +234,7 @@ pub fn table() -> String {
          Every component serves these under `/metrics`, in the OpenMetrics format. A family without a value is not shown. Names that\n\
          KAI has too start with `{PREFIX}_` here, or with whatever prefix is set instead. KAI's counters whose names do not end in `_total`\n\
          keep their names and are of type `unknown`, since the format allows no other; `rate()` works on them all the same.\n\
+         KAI's families about single actions, plugins, searches for victims and past usage have no counterpart: a cycle here takes milliseconds and is measured whole.\n\
          A family has at most {MOST_SERIES} series; what goes beyond is counted together with `{OTHER}` for every label.\n"
     );
     for (title, rows) in TABLE {
@@ -414,6 +370,10 @@ impl Gauge {
 
     pub fn dec(&self) {
         self.0.dec();
+    }
+
+    pub fn add(&self, n: f64) {
+        self.0.inc_by(n);
     }
 
     pub fn get(&self) -> f64 {

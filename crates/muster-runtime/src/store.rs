@@ -42,10 +42,9 @@ impl<'a, T> Change<'a, T> {
 
 type Observer<T> = Box<dyn Fn(&Change<'_, T>) + Send + Sync>;
 
-/// How many deleted objects are remembered, so that an answer that comes late does not bring one back. An answer is
-/// late by the length of one request, in which far fewer objects go.
-/// So many own writes may be waited for; beyond that their echoes are read like any other.
-const OWN: usize = 16_384;
+/// So many own writes may be waited for; beyond that their echoes are read like any other. A watch that is behind by more than that is
+/// behind by minutes.
+const OWN: usize = 1 << 18;
 
 /// The version of an object whose text begins with its kind and, first in its metadata, the version: the embedded server writes so.
 fn first_version(text: &str) -> Option<&str> {
@@ -54,6 +53,8 @@ fn first_version(text: &str) -> Option<&str> {
     plain.then(|| rest.split_once('"').map(|(version, _)| version)).flatten()
 }
 
+/// How many deleted objects are remembered, so that an answer that comes late does not bring one back. An answer is
+/// late by the length of one request, in which far fewer objects go.
 const TOMBSTONES: usize = 8192;
 
 pub struct Store<T> {

@@ -43,6 +43,8 @@ pub struct Case {
     pub kueue: Option<Box<Value>>,
     /// A case of Volcano's as it was written. See [`crate::volcano::run`].
     pub volcano: Option<Box<Value>>,
+    /// The configuration by which gangs of Volcano's are treated beside others; nothing: Volcano's own default.
+    pub volcano_config: Value,
 }
 
 /// What becomes of evicted pods between cycles.
@@ -81,6 +83,7 @@ impl Case {
             symmetry: Symmetry::default(),
             kueue: None,
             volcano: None,
+            volcano_config: Value::Null,
         }
     }
 }
@@ -212,6 +215,9 @@ fn read_fields(value: &Value, stem: &str) -> Read<Case> {
             check_settings(policy)?;
         }
         case.policy = policy.clone();
+    }
+    if let Some(config) = fields.get("volcanoConfig") {
+        case.volcano_config = config.clone();
     }
     if let Some(names) = fields.texts("actions")? {
         case.actions = Some(names.iter().map(|n| action(n)).collect::<Read<_>>()?);

@@ -5,7 +5,13 @@ use muster_translate::Settings;
 use serde_json::Value;
 
 pub fn cluster(objects: &[Value], policy: &Policy, now: Time) -> (Cluster, Vec<Diagnostic>) {
-    muster_translate::cluster(objects, &Settings { now, pool: policy.pool.clone(), ..Settings::default() })
+    // Whoever's objects a case holds, its pods are placed; T9k's and Koordinator's live by their own rules on the same mechanism.
+    let names = ["kai-scheduler", "t9k-scheduler", "koord-scheduler", "volcano"];
+    let scheduler_names = names.map(Into::into).to_vec();
+    let volcano = vec!["volcano".into()];
+    let settings =
+        Settings { now, pool: policy.pool.clone(), scheduler_names, volcano, ..Settings::default() };
+    muster_translate::cluster(objects, &settings)
 }
 
 pub fn policy(settings: &Value) -> (Policy, Vec<Diagnostic>) {
@@ -13,6 +19,12 @@ pub fn policy(settings: &Value) -> (Policy, Vec<Diagnostic>) {
         return (Policy::default(), Vec::new());
     }
     muster_translate::kai::policy(settings)
+}
+
+/// Volcano's configuration; nothing means its own default.
+pub fn volcano(config: &Value) -> (muster_model::volcano::Conf, Vec<Diagnostic>) {
+    let empty = Value::Object(serde_json::Map::new());
+    muster_translate::volcano::conf::read(if config.is_null() { &empty } else { config })
 }
 
 /// What the auditor has against the decisions, in words.

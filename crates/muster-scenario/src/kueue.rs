@@ -6,11 +6,11 @@
 mod diff;
 mod ops;
 mod schedule;
-pub mod words;
 
 use muster_admit::State;
 use muster_admit::spec::Workload;
 use muster_model::Time;
+pub use muster_translate::kueue::words;
 use muster_translate::kueue::{Context, Item, LimitRanges, object, settings};
 use serde_json::{Map, Value};
 

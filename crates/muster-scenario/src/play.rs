@@ -8,9 +8,9 @@ use crate::case::{Case, Evicted};
 use crate::expect::Phase;
 use muster_engine::Engine;
 use muster_model::{
-    Allocation, Claim, Cluster, Decisions, Device, DeviceName, DeviceReach, Diagnostic, Expr, GPU, Gang, Key,
-    Name, NodeTerm, Op, Placement, Pod, PodState, Policy, Refusal, Resource, Shape, ShareSize, Span, Time,
-    ZoneUse,
+    Allocation, Claim, Cluster, Decisions, Device, DeviceName, DeviceReach, Diagnostic, Expr, GPU, Gang,
+    GangPhase, Key, Name, NodeTerm, Op, Placement, Pod, PodState, Policy, Refusal, Resource, Shape,
+    ShareSize, Span, Time, ZoneUse,
 };
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -131,10 +131,15 @@ pub fn setup(case: &Case) -> Result<Setup, PlayError> {
     if let Some(why) = &case.skip {
         return Err(PlayError::Skipped(why.clone()));
     }
-    let (mut policy, settings) = crate::front::policy(&case.policy);
+    let (mut policy, mut settings) = crate::front::policy(&case.policy);
     let (cluster, diagnostics) = crate::front::cluster(&case.objects, &policy, case.now);
     if let Some(actions) = &case.actions {
         policy.actions.clone_from(actions);
+    }
+    if cluster.gangs.iter().any(|gang| gang.volcano.is_some()) {
+        let (conf, found) = crate::front::volcano(&case.volcano_config);
+        policy.volcano = Some(Arc::new(conf));
+        settings.extend(found);
     }
     // The plug-in that models zones is switched on by the presence of a report of them.
     policy.numa |= case.policy.get("plugins").is_none() && cluster.nodes.iter().any(|n| n.numa.is_some());
@@ -527,6 +532,16 @@ pub fn next_cluster(cluster: &Cluster, decisions: &Decisions, evicted: &Evicted)
         let start = next_start(slot, running.contains(&slot.key), next.now);
         if slot.last_start != start {
             Arc::make_mut(slot).last_start = start;
+        }
+    }
+    let phases: BTreeMap<&Key, &GangPhase> = decisions.phases.iter().map(|p| (&p.gang, p)).collect();
+    for slot in &mut next.gangs {
+        if let Some(decided) = phases.get(&slot.key)
+            && let Some(group) = &mut Arc::make_mut(slot).volcano
+        {
+            let group = Arc::make_mut(group);
+            group.phase = decided.phase;
+            group.allocated_domain.clone_from(&decided.domain);
         }
     }
     next

@@ -98,9 +98,9 @@ impl End {
         fates.extend(decisions.pipelined.iter().map(|b| (&b.pod, "Pipelined")));
         fates.extend(decisions.evictions.iter().map(|e| (&e.pod, "Releasing")));
         let mut states: BTreeMap<String, BTreeMap<&'static str, u64>> =
-            cluster.gangs.iter().map(|gang| (gang.key.to_string(), BTreeMap::new())).collect();
+            cluster.gangs.iter().map(|gang| (gang.key.own().to_string(), BTreeMap::new())).collect();
         let mut allocated: BTreeMap<String, (i64, i64)> =
-            cluster.gangs.iter().map(|gang| (gang.key.to_string(), (0, 0))).collect();
+            cluster.gangs.iter().map(|gang| (gang.key.own().to_string(), (0, 0))).collect();
         for pod in &cluster.pods {
             let Some(gang) = &pod.gang else { continue };
             let state = fates.get(&pod.key).copied().unwrap_or(match pod.state {
@@ -112,23 +112,26 @@ impl End {
                 PodState::Succeeded => "Succeeded",
                 PodState::Failed => "Failed",
             });
-            *states.entry(gang.to_string()).or_default().entry(state).or_default() += 1;
+            *states.entry(gang.own().to_string()).or_default().entry(state).or_default() += 1;
             if ["Binding", "Bound", "Running", "Allocated"].contains(&state) {
-                let sum = allocated.entry(gang.to_string()).or_default();
+                let sum = allocated.entry(gang.own().to_string()).or_default();
                 sum.0 += pod.shape.requests.get(&Resource::Cpu);
                 sum.1 += pod.shape.requests.get(&Resource::Memory);
             }
         }
         let mut promises: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         for promise in &decisions.pipelined {
-            promises.entry(promise.gang.to_string()).or_default().insert(promise.placement.node.to_string());
+            promises
+                .entry(promise.gang.own().to_string())
+                .or_default()
+                .insert(promise.placement.node.to_string());
         }
         let mut phases: BTreeMap<String, Phase> = cluster
             .gangs
             .iter()
-            .filter_map(|gang| Some((gang.key.to_string(), gang.volcano.as_ref()?.phase)))
+            .filter_map(|gang| Some((gang.key.own().to_string(), gang.volcano.as_ref()?.phase)))
             .collect();
-        phases.extend(decisions.phases.iter().map(|p| (p.gang.to_string(), p.phase)));
+        phases.extend(decisions.phases.iter().map(|p| (p.gang.own().to_string(), p.phase)));
         let domains = cluster.topologies.iter().flat_map(|t| &t.domains);
         let lowest = domains.clone().map(|d| d.tier).min();
         let mut by_domain: Vec<u64> = domains

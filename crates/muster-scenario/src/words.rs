@@ -4,7 +4,7 @@
 //! binary units), and JSON in which amounts are numbers in those same base units: GPUs, cores, bytes.
 
 use muster_model::{
-    Action, Gang, Key, Min, Name, NodeReason, Reason, Refusal, Remedy, Resource, Tally, Time,
+    Action, Gang, Min, Name, NodeReason, Reason, Refusal, Remedy, Resource, Tally, Time, own_name,
 };
 use serde_json::{Map, Value, json};
 
@@ -124,11 +124,26 @@ pub fn reason(reason: &Reason) -> String {
     match reason {
         Reason::QueueMissing { queue } if queue.is_empty() => "it names no queue".into(),
         Reason::QueueMissing { queue } => {
-            format!("queue {queue} does not exist, or hangs from a parent that does not")
+            format!("queue {} does not exist, or hangs from a parent that does not", own_name(queue))
         }
         Reason::QueueNotLeaf { queue } => {
-            format!("queue {queue} has queues below it, and only queues at the bottom hold work")
+            format!("queue {} has queues below it, and only queues at the bottom hold work", own_name(queue))
         }
+        Reason::QueueClosed { queue } => format!("queue {} is closed", own_name(queue)),
+        Reason::NotLetIn { queue, plugin, resource, used, asked, most } => format!(
+            "it is not let into queue {}: its minimum asks for {}, and {plugin} lets in {}, of which {} are taken",
+            own_name(queue),
+            amount(resource, *asked),
+            amount(resource, *most),
+            thousandths_or_plain(resource, *used)
+        ),
+        Reason::OverShare { queue, resource, used, asked, share } => format!(
+            "queue {} has what it deserves, {}: {} in use, {} asked for",
+            own_name(queue),
+            amount(resource, *share),
+            thousandths_or_plain(resource, *used),
+            thousandths_or_plain(resource, *asked)
+        ),
         Reason::NotReady { group, have, need } => {
             format!(
                 "{} {} of the {need} pods{} that must start together",
@@ -144,13 +159,15 @@ pub fn reason(reason: &Reason) -> String {
             )
         }
         Reason::OverLimit { queue, resource, used, asked, limit } => format!(
-            "queue {queue} would exceed its limit of {}: {} in use, {} asked for",
+            "queue {} would exceed its limit of {}: {} in use, {} asked for",
+            own_name(queue),
             amount(resource, *limit),
             thousandths_or_plain(resource, *used),
             thousandths_or_plain(resource, *asked)
         ),
         Reason::OverQuota { queue, resource, used, asked, quota } => format!(
-            "it cannot be preempted, and such work must stay within the quota of queue {queue}, {}: {} in use, {} asked for",
+            "it cannot be preempted, and such work must stay within the quota of queue {}, {}: {} in use, {} asked for",
+            own_name(queue),
             amount(resource, *quota),
             thousandths_or_plain(resource, *used),
             thousandths_or_plain(resource, *asked)
@@ -267,10 +284,10 @@ fn short_amount(resource: &Resource, n: i64) -> String {
 pub fn remedy(remedy: &Remedy) -> String {
     match remedy {
         Remedy::RaiseLimit { queue, resource, by } => {
-            format!("raise the limit of queue {queue} by {}", amount(resource, *by))
+            format!("raise the limit of queue {} by {}", own_name(queue), amount(resource, *by))
         }
         Remedy::RaiseQuota { queue, resource, by } => {
-            format!("raise the quota of queue {queue} by {}", amount(resource, *by))
+            format!("raise the quota of queue {} by {}", own_name(queue), amount(resource, *by))
         }
         Remedy::MoreCapacity { resource, by, within: None } => {
             format!("add or free {}", amount(resource, (*by).into()))
@@ -279,10 +296,10 @@ pub fn remedy(remedy: &Remedy) -> String {
             format!("add or free {} within {place}", amount(resource, (*by).into()))
         }
         Remedy::Evict { gangs } => {
-            let names: Vec<String> = gangs.iter().map(Key::to_string).collect();
+            let names: Vec<String> = gangs.iter().map(|gang| gang.own().to_string()).collect();
             format!("end {}", names.join(", "))
         }
-        Remedy::Wait { until, gang } => format!("wait until {}, when {gang} ends", time(*until)),
+        Remedy::Wait { until, gang } => format!("wait until {}, when {} ends", time(*until), gang.own()),
         Remedy::MorePods { group, by } => {
             format!("create {}{}", n_of(*by, "more pod", "more pods"), of_group(group))
         }
@@ -293,9 +310,10 @@ pub fn remedy(remedy: &Remedy) -> String {
 /// The gang in one line: how far it is.
 pub fn headline(refusal: &Refusal) -> String {
     let Refusal { gang, queue, placed, waiting, needed, .. } = refusal;
-    let queue = if queue.is_empty() { String::new() } else { format!(" in queue {queue}") };
+    let queue = if queue.is_empty() { String::new() } else { format!(" in queue {}", own_name(queue)) };
     format!(
-        "{gang}{queue} waits: {} placed, {} waiting, {needed} needed to start",
+        "{}{queue} waits: {} placed, {} waiting, {needed} needed to start",
+        gang.own(),
         n_of(*placed, "pod", "pods"),
         waiting
     )
@@ -310,8 +328,8 @@ pub fn lines(refusal: &Refusal) -> Vec<String> {
 /// A refusal as `muster explain -o json` prints it.
 pub fn refusal_json(refusal: &Refusal) -> Value {
     json!({
-        "gang": refusal.gang.to_string(),
-        "queue": refusal.queue.to_string(),
+        "gang": refusal.gang.own().to_string(),
+        "queue": own_name(&refusal.queue),
         "placed": refusal.placed,
         "waiting": refusal.waiting,
         "needed": refusal.needed,
@@ -323,22 +341,38 @@ pub fn refusal_json(refusal: &Refusal) -> Value {
 /// `{"reason": "OverLimit", "message": …}` and the reason's own fields.
 pub fn reason_json(reason: &Reason) -> Value {
     let (name, own) = match reason {
-        Reason::QueueMissing { queue } => ("QueueMissing", json!({"queue": &**queue})),
-        Reason::QueueNotLeaf { queue } => ("QueueNotLeaf", json!({"queue": &**queue})),
+        Reason::QueueMissing { queue } => ("QueueMissing", json!({"queue": own_name(queue)})),
+        Reason::QueueNotLeaf { queue } => ("QueueNotLeaf", json!({"queue": own_name(queue)})),
+        Reason::QueueClosed { queue } => ("QueueClosed", json!({"queue": own_name(queue)})),
+        Reason::NotLetIn { queue, plugin, resource, used, asked, most } => (
+            "NotLetIn",
+            json!({
+                "queue": own_name(queue), "plugin": &**plugin, "resource": resource.to_string(),
+                "used": amount_json(resource, *used), "asked": amount_json(resource, *asked),
+                "most": amount_json(resource, *most),
+            }),
+        ),
+        Reason::OverShare { queue, resource, used, asked, share } => (
+            "OverShare",
+            json!({
+                "queue": own_name(queue), "resource": resource.to_string(), "used": amount_json(resource, *used),
+                "asked": amount_json(resource, *asked), "share": amount_json(resource, *share),
+            }),
+        ),
         Reason::NotReady { group, have, need } => {
             ("NotReady", json!({"group": &**group, "have": have, "need": need}))
         }
         Reason::OverLimit { queue, resource, used, asked, limit } => (
             "OverLimit",
             json!({
-                "queue": &**queue, "resource": resource.to_string(), "used": amount_json(resource, *used),
+                "queue": own_name(queue), "resource": resource.to_string(), "used": amount_json(resource, *used),
                 "asked": amount_json(resource, *asked), "limit": amount_json(resource, *limit),
             }),
         ),
         Reason::OverQuota { queue, resource, used, asked, quota } => (
             "OverQuota",
             json!({
-                "queue": &**queue, "resource": resource.to_string(), "used": amount_json(resource, *used),
+                "queue": own_name(queue), "resource": resource.to_string(), "used": amount_json(resource, *used),
                 "asked": amount_json(resource, *asked), "quota": amount_json(resource, *quota),
             }),
         ),
@@ -414,11 +448,11 @@ pub fn remedy_json(remedy: &Remedy) -> Value {
     let (name, own) = match remedy {
         Remedy::RaiseLimit { queue, resource, by } => (
             "RaiseLimit",
-            json!({"queue": &**queue, "resource": resource.to_string(), "by": amount_json(resource, *by)}),
+            json!({"queue": own_name(queue), "resource": resource.to_string(), "by": amount_json(resource, *by)}),
         ),
         Remedy::RaiseQuota { queue, resource, by } => (
             "RaiseQuota",
-            json!({"queue": &**queue, "resource": resource.to_string(), "by": amount_json(resource, *by)}),
+            json!({"queue": own_name(queue), "resource": resource.to_string(), "by": amount_json(resource, *by)}),
         ),
         Remedy::MoreCapacity { resource, by, within } => (
             "MoreCapacity",
@@ -428,9 +462,11 @@ pub fn remedy_json(remedy: &Remedy) -> Value {
             }),
         ),
         Remedy::Evict { gangs } => {
-            ("Evict", json!({"gangs": gangs.iter().map(Key::to_string).collect::<Vec<_>>()}))
+            ("Evict", json!({"gangs": gangs.iter().map(|gang| gang.own().to_string()).collect::<Vec<_>>()}))
         }
-        Remedy::Wait { until, gang } => ("Wait", json!({"until": time(*until), "gang": gang.to_string()})),
+        Remedy::Wait { until, gang } => {
+            ("Wait", json!({"until": time(*until), "gang": gang.own().to_string()}))
+        }
         Remedy::MorePods { group, by } => ("MorePods", json!({"group": &**group, "by": by})),
         Remedy::Create { what } => ("Create", json!({"what": &**what})),
     };
@@ -461,6 +497,9 @@ pub fn minimum(gang: &Gang) -> u32 {
                 let n = needed.map_or(of_children.len(), |n| n as usize);
                 of_children.iter().take(n).sum()
             }
+            Min::Whole { pods } => {
+                children.get(i).map_or(0, |of_children| of_children.iter().sum::<u64>()).max(u64::from(pods))
+            }
         };
         if let Some(slot) = least.get_mut(i) {
             *slot = own;
@@ -475,7 +514,7 @@ pub fn minimum(gang: &Gang) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use muster_model::{Group, Preemptibility, Span};
+    use muster_model::{Group, Key, Preemptibility, Span};
 
     fn gpu(n: i128) -> String {
         amount(&Resource::Gpu, n)

@@ -3,15 +3,18 @@
 //! In: inputs in order, and the time. Out: the work that follows from a cycle. Must stay true: no I/O, no clock. What was
 //! decided is taken for granted until the API server confirms it, the work fails, or it expires; a decision is made once.
 
+use crate::hold::{self, Hold};
 use crate::ingest::{Failure, Input, Outcome};
 use crate::slim;
-use muster_engine::Engine;
+use crate::volcano::{self, Census};
+use muster_engine::{Engine, Figures};
 use muster_model::{
-    Action, Bind, Decisions, Diagnostic, GPU, Group, Key, Min, Name, Placement, Pod, Policy, Reason, Refusal,
-    Resource, ShareSize, Span, Time,
+    Action, Bind, Decisions, Diagnostic, GPU, GangPhase, Group, Key, Min, Name, Placement, Pod, Policy,
+    Reason, Refusal, Resource, ShareSize, Span, Time,
 };
+use muster_scenario::words;
 use muster_translate::{Kind, Settings, Translator};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -32,6 +35,12 @@ pub struct Output {
     pub started: Vec<GroupRef>,
     /// Gangs that lost pods, where their own delay before they may preempt counts from that moment.
     pub displaced: Vec<GroupRef>,
+    /// Workloads that asked for a place, and whether it is held.
+    pub held: Vec<(Key, Result<(), String>)>,
+    /// Volcano's PodGroups that say something else than what is so.
+    pub groups: Vec<GroupStatus>,
+    /// Pods of Volcano's that name no PodGroup, and are to be given one.
+    pub ungrouped: Vec<Key>,
     pub diagnostics: Vec<Diagnostic>,
     /// When to run a cycle even if nothing changes.
     pub wake: Option<Time>,
@@ -72,6 +81,7 @@ pub struct GangPlacement {
 pub struct PodPlacement {
     pub pod: Key,
     pub uid: Name,
+    pub created: Time,
     pub placement: Placement,
     pub received: Received,
     /// Allocations by the pod's names for its claims, as JSON.
@@ -113,6 +123,34 @@ pub struct Waiting {
     pub refusal: Refusal,
     /// Pods that wait, with their uids; empty where nobody wants them marked.
     pub mark: Vec<(Key, Name)>,
+    /// How the gang's own system puts it, if it has words of its own.
+    pub headline: Option<String>,
+}
+
+/// What a Volcano PodGroup has to say.
+#[derive(Debug)]
+pub struct GroupStatus {
+    pub gang: GroupRef,
+    /// A merge patch of the object.
+    pub patch: Value,
+}
+
+/// A place that is held for a workload.
+#[derive(Debug, Default)]
+struct Held {
+    /// The stand-ins, with their nodes once they have them.
+    pods: Vec<(Key, Option<Name>)>,
+    answered: bool,
+    /// Pods of the workload that are there.
+    arrived: BTreeSet<Key>,
+}
+
+/// A Volcano PodGroup as far as its status goes.
+#[derive(Debug)]
+struct SeenGroup {
+    seen: Value,
+    /// What was told to be written since.
+    sent: Option<Value>,
 }
 
 /// A decision that is not yet to be seen in the cluster.
@@ -134,6 +172,11 @@ pub struct Core {
     /// What was said about gangs that wait.
     told: BTreeMap<Key, Told>,
     known: BTreeSet<Kind>,
+    /// Volcano's PodGroups, by their gangs.
+    groups: BTreeMap<Key, SeenGroup>,
+    holds: BTreeMap<Key, Held>,
+    /// Pods that were found to be in no group; told once.
+    ungrouped: BTreeSet<Key>,
     expiry: Span,
     /// The policy protects gangs for a while after they start; queues may, too.
     min_runtimes: bool,
@@ -174,6 +217,9 @@ impl Core {
             unmarked: BTreeSet::new(),
             told: BTreeMap::new(),
             known: BTreeSet::new(),
+            groups: BTreeMap::new(),
+            holds: BTreeMap::new(),
+            ungrouped: BTreeSet::new(),
             expiry,
             next: None,
             changed: false,
@@ -200,6 +246,9 @@ impl Core {
                 },
                 Input::Gone(kind, key) => self.gone(kind, &key),
                 Input::Known(kind) => drop(self.known.insert(kind)),
+                Input::Volcano(config) => self.set_volcano(&config),
+                Input::Hold(hold) => self.hold(&hold),
+                Input::GiveBack(workload) => self.give_back(&workload),
                 Input::Outcome(outcome) => self.outcome(outcome, now),
             }
         }
@@ -211,14 +260,17 @@ impl Core {
         self.take(inputs, now);
         counts.expired = self.expire(now);
         counts.changes = self.catch_up(now);
-        let idle = !self.changed && self.next.is_none_or(|next| now < next);
+        let taken_over = self.take_over(now);
+        let idle = taken_over.is_empty() && !self.changed && self.next.is_none_or(|next| now < next);
         if idle {
             return None;
         }
         self.changed = false;
         let mut diagnostics = std::mem::take(&mut self.diagnostics);
-        let decisions = self.engine.cycle(now);
+        let mut decisions = self.engine.cycle(now);
+        decisions.binds.splice(0..0, taken_over);
         let mut output = self.output(&decisions);
+        output.held = self.answer_holds(&decisions);
         (output.waiting, output.placed) = self.news(&decisions.refusals, now);
         self.assume(&decisions, now);
         // The engine has taken its own decisions for granted; the translator must have handed them out too, or what is given back before
@@ -226,6 +278,8 @@ impl Core {
         let (changes, more) = self.translator.drain();
         self.engine.apply(changes);
         diagnostics.extend(more);
+        output.groups = self.group_statuses(&decisions, now);
+        output.ungrouped = std::mem::take(&mut self.ungrouped).into_iter().collect();
         counts.in_flight = self.flights.len();
         let waits_for_time = !decisions.refusals.is_empty() || !decisions.newly_stale.is_empty();
         let expiry = self.flights.values().map(|flight| flight.until).min();
@@ -249,9 +303,149 @@ impl Core {
         n
     }
 
+    /// Volcano's gangs go by another configuration from now on.
+    fn set_volcano(&mut self, config: &Value) {
+        let (conf, diagnostics) = muster_translate::volcano::conf::read(config);
+        self.engine.set_volcano(Some(Arc::new(conf)));
+        self.diagnostics.extend(diagnostics);
+        self.changed = true;
+    }
+
+    /// Puts stand-ins for a workload's pods in line.
+    fn hold(&mut self, hold: &Hold) {
+        self.give_back(&hold.name);
+        if self.holds.is_empty() {
+            for queue in hold::queues(self.translator.settings()) {
+                self.translator.put_as(Kind::Queue, &queue);
+            }
+        }
+        let (group, pods) = hold::objects(hold, self.translator.settings());
+        self.translator.put_as(Kind::PodGroup, &group);
+        let mut held = Held::default();
+        for pod in &pods {
+            self.translator.put_as(Kind::Pod, pod);
+            let name = pod["metadata"]["name"].as_str().unwrap_or("");
+            held.pods.push((Key::new(hold.name.namespace.clone(), name), None));
+        }
+        self.holds.insert(hold.name.clone(), held);
+        self.changed = true;
+    }
+
+    /// Takes the stand-ins of a workload away.
+    fn give_back(&mut self, workload: &Key) {
+        let Some(held) = self.holds.remove(workload) else { return };
+        for (pod, _) in &held.pods {
+            self.translator.delete_as(Kind::Pod, &pod.namespace, &pod.name);
+        }
+        let gang = hold::gang_of(workload);
+        self.translator.delete_as(Kind::PodGroup, &gang.namespace, &gang.name);
+        self.changed = true;
+    }
+
+    /// Who asked for a place has it, or is told why not and holds nothing.
+    fn answer_holds(&mut self, decisions: &Decisions) -> Vec<(Key, Result<(), String>)> {
+        if self.holds.is_empty() {
+            return Vec::new();
+        }
+        let places: BTreeMap<&Key, &Name> =
+            decisions.binds.iter().map(|bind| (&bind.pod, &bind.placement.node)).collect();
+        let mut answers = Vec::new();
+        for (workload, held) in &mut self.holds {
+            for (pod, node) in &mut held.pods {
+                if let Some(place) = places.get(pod) {
+                    *node = Some((*place).clone());
+                }
+            }
+            if std::mem::replace(&mut held.answered, true) {
+                continue;
+            }
+            let whole = held.pods.iter().all(|(_, node)| node.is_some());
+            let gang = hold::gang_of(workload);
+            let why = || {
+                let refusal = decisions.refusals.iter().find(|refusal| refusal.gang == gang);
+                let reasons = refusal.map(|r| r.reasons.iter().map(words::reason).collect::<Vec<_>>());
+                reasons.filter(|r| !r.is_empty()).map_or_else(|| "there is no room".into(), |r| r.join("; "))
+            };
+            answers.push((workload.clone(), if whole { Ok(()) } else { Err(why()) }));
+        }
+        for (workload, answer) in &answers {
+            if answer.is_err() {
+                self.give_back(workload);
+            }
+        }
+        answers
+    }
+
+    /// A pod of a workload whose place is held is there.
+    fn arrive(&mut self, value: &Value) {
+        let text = |pointer: &str| value.pointer(pointer).and_then(Value::as_str).unwrap_or("");
+        let Some(workload) = value["metadata"]["annotations"][hold::WORKLOAD].as_str() else { return };
+        let namespace: Name = text("/metadata/namespace").into();
+        let workload = Key::new(namespace.clone(), workload);
+        let Some(held) = self.holds.get_mut(&workload) else { return };
+        held.arrived.insert(Key::new(namespace, text("/metadata/name")));
+    }
+
+    /// Once as many pods of a workload are there as are stood in for, and are in gangs, they take over, before it is anybody else's turn.
+    fn take_over(&mut self, now: Time) -> Vec<Bind> {
+        let gang_of = |pod: &Key| {
+            let gang = self.translator.made_pod(pod)?.gang.clone()?;
+            self.translator.made_gang(&gang).is_some().then_some(gang)
+        };
+        let mut complete: Vec<(Key, BTreeSet<Key>)> = Vec::new();
+        for (workload, held) in self.holds.iter().filter(|(_, held)| held.arrived.len() >= held.pods.len()) {
+            if let Some(gangs) = held.arrived.iter().map(gang_of).collect::<Option<BTreeSet<Key>>>() {
+                complete.push((workload.clone(), gangs));
+            }
+        }
+        let mut binds = Vec::new();
+        for (workload, gangs) in complete {
+            self.give_back(&workload);
+            self.catch_up(now);
+            for gang in gangs {
+                binds.extend(self.engine.place_first(&gang, now).binds);
+            }
+        }
+        binds
+    }
+
+    /// What Volcano's PodGroups have to say that they do not say yet.
+    fn group_statuses(&mut self, decisions: &Decisions, now: Time) -> Vec<GroupStatus> {
+        if self.groups.is_empty() {
+            return Vec::new();
+        }
+        let phases: BTreeMap<&Key, &GangPhase> = decisions.phases.iter().map(|p| (&p.gang, p)).collect();
+        let refusals: BTreeMap<&Key, &Refusal> = decisions.refusals.iter().map(|r| (&r.gang, r)).collect();
+        let mut statuses = Vec::new();
+        for (key, group) in &mut self.groups {
+            let Some(gang) = self.translator.made_gang(key) else { continue };
+            let Some(facts) = &gang.volcano else { continue };
+            let decided = phases.get(key);
+            let phase = decided.map_or(facts.phase, |decided| decided.phase);
+            let domain = decided.and_then(|decided| decided.domain.as_deref());
+            let census = Census::take(gang, self.translator.made_pods_of(key));
+            let why = refusals.get(key).copied();
+            let patch = volcano::patch(&group.seen, phase, domain, &census, why, now);
+            // What was told before and has not come back yet need not be told again.
+            let Some(patch) = patch.filter(|patch| group.sent.as_ref().is_none_or(|s| !is_same(s, patch)))
+            else {
+                continue;
+            };
+            group.sent = Some(patch.clone());
+            let gang = GroupRef { key: key.clone(), uid: gang.uid.clone(), lone: false };
+            statuses.push(GroupStatus { gang, patch });
+        }
+        statuses
+    }
+
     /// Why a gang waits, in full.
     pub fn explain(&mut self, gang: &Key, now: Time) -> Option<Refusal> {
         self.engine.explain(gang, now)
+    }
+
+    /// The cluster in numbers, after a step that decided this.
+    pub fn figures(&self, decisions: &Decisions) -> Figures {
+        self.engine.figures(decisions)
     }
 
     /// The cluster as the engine sees it.
@@ -266,6 +460,22 @@ impl Core {
         let key = || Key::new(text("/metadata/namespace"), text("/metadata/name"));
         match kind {
             Kind::Pod => {
+                if !self.holds.is_empty() {
+                    self.arrive(value);
+                }
+                let settings = self.translator.settings();
+                let scheduler = text("/spec/schedulerName");
+                if settings.volcano.iter().any(|name| **name == *scheduler)
+                    && settings.scheduler_names.iter().any(|name| **name == *scheduler)
+                {
+                    let names_group = volcano::GROUP_ANNOTATIONS.iter().any(|annotation| {
+                        value["metadata"]["annotations"][*annotation].as_str().is_some_and(|n| !n.is_empty())
+                    });
+                    match names_group || !text("/spec/nodeName").is_empty() {
+                        true => drop(self.ungrouped.remove(&key())),
+                        false => drop(self.ungrouped.insert(key())),
+                    }
+                }
                 // Most pods that come by are not in flight.
                 if self.flights.is_empty() {
                     return;
@@ -280,6 +490,18 @@ impl Core {
                     self.flights.remove(&key);
                     self.failures.remove(&key);
                 }
+            }
+            Kind::VolcanoPodGroup => {
+                let gang = Key::new(
+                    text("/metadata/namespace"),
+                    format!("{}{}", volcano::PREFIX, text("/metadata/name")),
+                );
+                let metadata = &value["metadata"];
+                let seen = json!({
+                    "metadata": {"uid": metadata["uid"], "annotations": metadata["annotations"]},
+                    "status": value["status"],
+                });
+                self.groups.insert(gang, SeenGroup { seen, sent: None });
             }
             Kind::PodGroup => {
                 if field("/spec/markUnschedulable") == Some(&Value::Bool(false)) {
@@ -299,6 +521,14 @@ impl Core {
             Kind::Pod => {
                 self.flights.remove(&key);
                 self.failures.remove(&key);
+                self.ungrouped.remove(&key);
+                for held in self.holds.values_mut() {
+                    held.arrived.remove(&key);
+                }
+            }
+            Kind::VolcanoPodGroup => {
+                let gang = Key::new(key.namespace.clone(), format!("{}{}", volcano::PREFIX, key.name));
+                self.groups.remove(&gang);
             }
             Kind::PodGroup => drop(self.unmarked.remove(&key)),
             _ => {}
@@ -349,7 +579,10 @@ impl Core {
         let until = now + self.expiry;
         for bind in &decisions.binds {
             self.translator.assume_placed(&bind.pod, &bind.placement);
-            self.fly(&bind.pod, until);
+            // Nobody confirms a stand-in's place.
+            if !hold::is_stand_in(&bind.gang) {
+                self.fly(&bind.pod, until);
+            }
         }
         for evict in &decisions.evictions {
             self.translator.assume_leaving(&evict.pod);
@@ -368,7 +601,7 @@ impl Core {
     fn output(&self, decisions: &Decisions) -> Output {
         let mut placements: Vec<GangPlacement> = Vec::new();
         let mut of_gang: BTreeMap<&Key, usize> = BTreeMap::new();
-        for bind in &decisions.binds {
+        for bind in decisions.binds.iter().filter(|bind| !hold::is_stand_in(&bind.gang)) {
             let Some(pod) = self.translator.made_pod(&bind.pod) else { continue };
             let at = *of_gang.entry(&bind.gang).or_insert_with(|| {
                 placements.push(GangPlacement {
@@ -472,6 +705,7 @@ impl Core {
         PodPlacement {
             pod: bind.pod.clone(),
             uid: pod.uid.clone(),
+            created: pod.created,
             placement: bind.placement.clone(),
             received,
             claims,
@@ -504,12 +738,19 @@ impl Core {
                     gang: told.gang.clone(),
                     refusal: refusal.clone(),
                     mark: if is_unschedulable(refusal) { self.waiting_pods(&told.gang) } else { Vec::new() },
+                    headline: self.headline(refusal),
                 });
             }
             self.told.insert(refusal.gang.clone(), told);
         }
         placed.extend(before.filter_map(|(_, told)| told.last.is_some().then_some(told.gang)));
         (waiting, placed)
+    }
+
+    /// What Volcano says of a gang of its own.
+    fn headline(&self, refusal: &Refusal) -> Option<String> {
+        let gang = self.translator.made_gang(&refusal.gang).filter(|gang| gang.volcano.is_some())?;
+        Some(Census::take(gang, self.translator.made_pods_of(&refusal.gang)).headline(Some(refusal)))
     }
 
     /// The pods of a gang that wait for a place, unless the gang does not want them marked.
@@ -540,7 +781,24 @@ impl Told {
 /// Its pods are complete and cannot be placed, which autoscalers should know. Pods that wait for others of their gang, or for room
 /// that is being released, need no new nodes.
 fn is_unschedulable(refusal: &Refusal) -> bool {
-    !refusal.reasons.iter().any(|r| matches!(r, Reason::NotReady { .. } | Reason::Pipelined { .. }))
+    let helps = |reason: &Reason| {
+        !matches!(reason, Reason::NotReady { .. } | Reason::Pipelined { .. } | Reason::QueueClosed { .. })
+    };
+    refusal.reasons.iter().all(helps)
+}
+
+/// Equal but for when and by which transition conditions came to be.
+fn is_same(a: &Value, b: &Value) -> bool {
+    let plain = |patch: &Value| {
+        let mut patch = patch.clone();
+        let conditions = patch.pointer_mut("/status/conditions").and_then(Value::as_array_mut);
+        for condition in conditions.into_iter().flatten().filter_map(Value::as_object_mut) {
+            condition.remove("lastTransitionTime");
+            condition.remove("transitionID");
+        }
+        patch
+    };
+    plain(a) == plain(b)
 }
 
 /// 1 s, 2 s, 4 s, ... one minute.
@@ -551,7 +809,6 @@ fn backoff(failures: u32) -> Span {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     fn put(kind: Kind, value: Value) -> Input {
         Input::Put(kind, value)
@@ -730,5 +987,268 @@ mod tests {
         let core = &mut core();
         check(core, 0, vec![node("n", 8), group("g", 2), pod("a", "g", 1)], &[]);
         check(core, 1_000, vec![], &["g waits, 0 marked"]);
+    }
+
+    fn volcano_group(name: &str, min: u32, queue: &str) -> Input {
+        put(
+            Kind::VolcanoPodGroup,
+            json!({"metadata": {"namespace": "ns", "name": name, "uid": format!("u-{name}")},
+                "spec": {"minMember": min, "queue": queue}}),
+        )
+    }
+
+    fn volcano_pod_json(name: &str, group: Option<&str>, cpu: u32) -> Value {
+        let mut pod = json!({"metadata": {"namespace": "ns", "name": name, "uid": format!("u-{name}"), "annotations": {}},
+            "spec": {"schedulerName": "volcano",
+                "containers": [{"name": "c", "resources": {"requests": {"cpu": cpu.to_string()}}}]},
+            "status": {"phase": "Pending"}});
+        if let Some(group) = group {
+            pod["metadata"]["annotations"]["scheduling.k8s.io/group-name"] = json!(group);
+        }
+        pod
+    }
+
+    fn volcano_pod(name: &str, group: &str, cpu: u32) -> Input {
+        put(Kind::Pod, volcano_pod_json(name, Some(group), cpu))
+    }
+
+    fn volcano_queue(name: &str, spec: Value) -> Input {
+        put(
+            Kind::VolcanoQueue,
+            json!({"metadata": {"name": name}, "spec": spec, "status": {"state": "Open"}}),
+        )
+    }
+
+    /// A core that answers to Volcano's name too, by Volcano's default configuration, with a queue for each.
+    fn core_of_both() -> Core {
+        let setup = crate::record::Setup {
+            scheduler_names: ["kai-scheduler", "volcano"].map(String::from).to_vec(),
+            grouped: Vec::new(),
+            ..crate::record::Setup::default()
+        };
+        let mut core = setup.core();
+        let unlimited = json!({"quota": -1, "limit": -1, "overQuotaWeight": 1});
+        let queue = json!({"metadata": {"name": "q"},
+            "spec": {"resources": {"gpu": unlimited, "cpu": unlimited, "memory": unlimited}}});
+        let known = Kind::ALL.into_iter().map(Input::Known);
+        core.take([put(Kind::Queue, queue)].into_iter().chain(known).collect(), Time(0));
+        core
+    }
+
+    /// The patches of a step: `name: phase, condition`.
+    #[track_caller]
+    fn check_groups(core: &mut Core, now: i64, inputs: Vec<Input>, binds: &[&str], expected: &[&str]) {
+        let output = core.step(inputs, Time(now)).unwrap_or_default();
+        let pods = output.placements.iter().flat_map(|gang| &gang.pods);
+        let got: Vec<String> = pods.map(|p| format!("{}@{}", p.pod.name, p.placement.node)).collect();
+        assert_eq!(got, binds);
+        let told: Vec<String> = output
+            .groups
+            .iter()
+            .map(|group| {
+                let status = &group.patch["status"];
+                let last = status["conditions"].as_array().and_then(|c| c.last());
+                let words: Vec<String> = [
+                    status["phase"].as_str().map(str::to_owned),
+                    status["running"].as_u64().map(|n| format!("{n} running")),
+                    last.and_then(|c| Some(format!("{} ({})", c["type"].as_str()?, c["reason"].as_str()?))),
+                ]
+                .into_iter()
+                .flatten()
+                .collect();
+                format!("{}: {}", group.gang.key.own().name, words.join(", "))
+            })
+            .collect();
+        assert_eq!(told, expected);
+    }
+
+    #[test]
+    fn a_volcano_gang_is_bound_whole_and_its_group_says_so() {
+        let core = &mut core_of_both();
+        let guaranteed = json!({"weight": 1, "guarantee": {"resource": {"cpu": "3"}}});
+        let arrive = vec![
+            node("n", 0),
+            volcano_queue("v", guaranteed),
+            volcano_group("g", 3, "v"),
+            volcano_pod("a", "g", 1),
+            volcano_pod("b", "g", 1),
+        ];
+        check_groups(core, 1, arrive, &[], &["g: Inqueue, Unschedulable (NotEnoughTasks)"]);
+        let third = vec![volcano_pod("c", "g", 1)];
+        check_groups(
+            core,
+            2,
+            third,
+            &["a@n", "b@n", "c@n"],
+            &["g: Inqueue, Scheduled (tasks in gang are ready to be scheduled)"],
+        );
+        // The pods run, and the object has come back as it was written.
+        let mut inputs: Vec<Input> = ["a", "b", "c"]
+            .map(|name| {
+                let mut pod = volcano_pod_json(name, Some("g"), 1);
+                pod["spec"]["nodeName"] = json!("n");
+                pod["status"]["phase"] = json!("Running");
+                put(Kind::Pod, pod)
+            })
+            .into();
+        inputs.push(put(
+            Kind::VolcanoPodGroup,
+            json!({"metadata": {"namespace": "ns", "name": "g", "uid": "u-g"},
+                "spec": {"minMember": 3, "queue": "v"}, "status": {"phase": "Inqueue", "conditions": [
+                    {"type": "Scheduled", "status": "True", "reason": "tasks in gang are ready to be scheduled"}]}}),
+        ));
+        check_groups(core, 3, inputs, &[], &["g: Running, 3 running"]);
+        check_groups(core, 4, vec![node("m", 0)], &[], &[]);
+    }
+
+    #[test]
+    fn two_dialects_share_nodes_and_nothing_else() {
+        let core = &mut core_of_both();
+        // The same names on both sides; the node has 64 cores, and eight GPUs for KAI.
+        let inputs = vec![
+            node("n", 8),
+            volcano_queue("q", json!({"weight": 1})),
+            group("g", 1),
+            pod("a", "g", 8),
+            volcano_group("g", 2, "q"),
+            volcano_pod("v1", "g", 32),
+            volcano_pod("v2", "g", 32),
+        ];
+        check_groups(
+            core,
+            1,
+            inputs,
+            &["a@n", "v1@n", "v2@n"],
+            &["g: Inqueue, Scheduled (tasks in gang are ready to be scheduled)"],
+        );
+        // Nothing is left for a second gang of either.
+        let more =
+            vec![group("h", 1), pod("b", "h", 1), volcano_group("h", 1, "q"), volcano_pod("w", "h", 1)];
+        check_groups(core, 2, more, &[], &["h: Inqueue, Unschedulable (NotEnoughResources)"]);
+    }
+
+    #[test]
+    fn why_a_volcano_gang_waits_is_said_in_its_words() {
+        let core = &mut core_of_both();
+        let small = json!({"weight": 1, "capability": {"cpu": "2"}});
+        let mut asking = json!({"metadata": {"namespace": "ns", "name": "g", "uid": "u-g"},
+            "spec": {"minMember": 1, "queue": "v", "minResources": {"cpu": "4"}}});
+        let arrive = vec![
+            node("n", 0),
+            volcano_queue("v", small),
+            put(Kind::VolcanoPodGroup, asking.clone()),
+            volcano_pod("a", "g", 4),
+        ];
+        let output = core.step(arrive, Time(0)).unwrap();
+        let refusal = &output.decisions.refusals[0];
+        assert_eq!(
+            muster_scenario::words::lines(refusal)[0],
+            "it is not let into queue v: its minimum asks for 4 CPU, and proportion lets in 2 CPU, of which 0 are taken"
+        );
+        assert_eq!(refusal, &core.explain(&refusal.gang.clone(), Time(0)).unwrap());
+        let told = core.step(vec![], Time(1_000)).unwrap();
+        assert_eq!(
+            told.waiting[0].headline.as_deref(),
+            Some(
+                "1/1 tasks in gang unschedulable: pod group is not ready, 1 Pending, 1 minAvailable; Pending: 1 Undetermined"
+            )
+        );
+        // Let in, and too much for the queue all the same.
+        asking["spec"]["minResources"] = json!({"cpu": "1"});
+        let output = core.step(vec![put(Kind::VolcanoPodGroup, asking)], Time(2_000)).unwrap();
+        assert_eq!(
+            muster_scenario::words::lines(&output.decisions.refusals[0])[0],
+            "queue v has what it deserves, 2 CPU: 0 in use, 4 asked for"
+        );
+        let closed =
+            put(Kind::VolcanoQueue, json!({"metadata": {"name": "v"}, "status": {"state": "Closed"}}));
+        let output = core.step(vec![closed], Time(3_000)).unwrap();
+        assert_eq!(muster_scenario::words::lines(&output.decisions.refusals[0])[0], "queue v is closed");
+    }
+
+    #[test]
+    fn a_pod_of_volcano_without_a_group_is_to_be_given_one() {
+        let core = &mut core_of_both();
+        let output =
+            core.step(vec![node("n", 0), put(Kind::Pod, volcano_pod_json("p", None, 1))], Time(1)).unwrap();
+        assert_eq!(output.ungrouped, [Key::new("ns", "p")]);
+        assert!(output.placements.is_empty(), "it waits for its group");
+        let made = vec![volcano_group("podgroup-u-p", 1, "default"), volcano_pod("p", "podgroup-u-p", 1)];
+        check_groups(
+            core,
+            2,
+            made,
+            &["p@n"],
+            &["podgroup-u-p: Inqueue, Scheduled (tasks in gang are ready to be scheduled)"],
+        );
+    }
+
+    fn ask(name: &str, count: u32, gpus: u32) -> Input {
+        let spec = pod_json("x", "y", gpus)["spec"].clone();
+        let sets = vec![hold::HoldSet { count, template: json!({"spec": spec}) }];
+        Input::Hold(Hold { name: Key::new("ns", name), uid: name.to_owned(), sets })
+    }
+
+    #[track_caller]
+    fn check_holds(core: &mut Core, now: i64, inputs: Vec<Input>, expected: &[(&str, bool)], binds: &[&str]) {
+        let output = core.step(inputs, Time(now)).unwrap_or_default();
+        let got: Vec<(&str, bool)> =
+            output.held.iter().map(|(w, answer)| (&*w.name, answer.is_ok())).collect();
+        assert_eq!(got, expected);
+        let pods = output.placements.iter().flat_map(|gang| &gang.pods);
+        let got: Vec<String> = pods.map(|p| format!("{}@{}", p.pod.name, p.placement.node)).collect();
+        assert_eq!(got, binds);
+    }
+
+    #[test]
+    fn a_place_is_held_until_it_is_taken() {
+        let core = &mut core();
+        check_holds(core, 1, vec![node("n", 4), node("m", 4), ask("w", 2, 4)], &[("w", true)], &[]);
+        // Nobody else gets it, however long it takes; and there is no room for another.
+        check_holds(core, 2, vec![group("g", 1), pod("a", "g", 1), ask("v", 1, 1)], &[("v", false)], &[]);
+        check_holds(core, 100_000, vec![], &[], &[]);
+        // Half of the pods are no reason to give it up.
+        let real = |name: &str| {
+            let mut pod = pod_json(name, "w", 4);
+            pod["metadata"]["annotations"][hold::WORKLOAD] = json!("w");
+            put(Kind::Pod, pod)
+        };
+        check_holds(core, 100_001, vec![real("w1")], &[], &[]);
+        check_holds(core, 100_002, vec![real("w2")], &[], &[]);
+        // Nor are pods without their group; then they come before everybody else.
+        let output = core.step(vec![group("w", 2)], Time(100_003)).unwrap();
+        let bound: Vec<&str> = output.placements[0].pods.iter().map(|p| &*p.pod.name).collect();
+        assert_eq!((bound, output.placements.len()), (vec!["w1", "w2"], 1));
+        assert!(core.holds.is_empty());
+    }
+
+    #[test]
+    fn a_place_that_is_given_back_is_free() {
+        let core = &mut core();
+        check_holds(core, 1, vec![node("n", 4), ask("w", 1, 4)], &[("w", true)], &[]);
+        // Asked again, the new answer counts.
+        check_holds(core, 2, vec![ask("w", 1, 2)], &[("w", true)], &[]);
+        check_holds(core, 3, vec![group("g", 1), pod("a", "g", 4)], &[], &[]);
+        check_holds(core, 4, vec![Input::GiveBack(Key::new("ns", "w"))], &[], &["a@n"]);
+        check_holds(core, 5, vec![ask("w", 1, 1)], &[("w", false)], &[]);
+        assert!(core.holds.is_empty(), "nothing is held for who was refused");
+    }
+
+    #[test]
+    fn another_configuration_counts_at_once() {
+        let core = &mut core_of_both();
+        let arrive = vec![node("n", 0), volcano_group("g", 1, "default"), volcano_pod("a", "g", 1)];
+        let nothing = Input::Volcano(json!({"actions": "enqueue"}));
+        let mut inputs = vec![nothing];
+        inputs.extend(arrive);
+        check_groups(core, 1, inputs, &[], &["g: Inqueue, Unschedulable (NotEnoughResources)"]);
+        let all = Input::Volcano(json!({"actions": "enqueue, allocate"}));
+        check_groups(
+            core,
+            2,
+            vec![all],
+            &["a@n"],
+            &["g: Inqueue, Scheduled (tasks in gang are ready to be scheduled)"],
+        );
     }
 }

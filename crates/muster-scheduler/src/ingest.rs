@@ -4,6 +4,7 @@
 //! In: an API server. Out: [`Input`]s in a channel. Must stay true: the inputs of one kind, in order, lead from nothing to
 //! what the server has; a kind that is not served says so, and costs a request now and then.
 
+use crate::hold::Hold;
 use muster_runtime::follow::{Collection, Seen, follow};
 use muster_runtime::object::Resource;
 use muster_runtime::{Api, Key};
@@ -23,6 +24,11 @@ pub enum Input {
     Gone(Kind, Key),
     /// Everything of the kind that there was has been told, or the kind is not served.
     Known(Kind),
+    /// A place is to be held for pods to come, or no longer.
+    Hold(Hold),
+    GiveBack(muster_model::Key),
+    /// Volcano's configuration, anew.
+    Volcano(Value),
     /// What became of a placement that was decided.
     Outcome(Outcome),
 }

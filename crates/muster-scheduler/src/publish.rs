@@ -4,9 +4,9 @@
 //! why. Must stay true: a pod is evicted only after the reason is on record; status and events yield to bindings; every failure
 //! is told to the core, which gives the promise back.
 
-use crate::core::{Eviction, GangPlacement, GroupRef, Output, PodPlacement, Received, Waiting};
+use crate::core::{Eviction, GangPlacement, GroupRef, GroupStatus, Output, PodPlacement, Received, Waiting};
 use crate::ingest::{self, Failure, Input, Outcome};
-use crate::words;
+use crate::{volcano, words};
 use muster_binder::{Assignment, BindError, Binder};
 use muster_model::{Key, Reason};
 use muster_runtime::api::{Delete, Patch};
@@ -53,6 +53,7 @@ pub enum BindMode {
 #[derive(Clone)]
 pub struct Publisher {
     urgent: UnboundedSender<Urgent>,
+    ungrouped: UnboundedSender<Key>,
     lanes: Lanes,
     busy: Arc<AtomicUsize>,
 }
@@ -82,6 +83,8 @@ enum Calm {
         message: String,
     },
     Stale(GroupRef, bool),
+    /// A Volcano PodGroup has come further.
+    Status(GroupStatus),
     /// Something happened to it now that is remembered in this annotation.
     Stamp(GroupRef, &'static str),
 }
@@ -214,6 +217,7 @@ impl Calm {
             | Calm::Failed { gang, .. }
             | Calm::Evicted { gang, .. }
             | Calm::Stale(gang, _)
+            | Calm::Status(GroupStatus { gang, .. })
             | Calm::Stamp(gang, _) => gang,
         }
     }
@@ -230,6 +234,7 @@ impl Publisher {
         outcomes: UnboundedSender<Input>,
     ) -> Self {
         let (urgent, urgent_work) = unbounded_channel();
+        let (ungrouped, group_work) = unbounded_channel();
         let (senders, lane_work): (Vec<_>, Vec<_>) =
             (0..limits.status.max(1)).map(|_| unbounded_channel()).unzip();
         let lanes = Lanes(senders.into());
@@ -248,10 +253,11 @@ impl Publisher {
             lanes: lanes.clone(),
         });
         tasks.spawn(desk.clone().do_urgent(urgent_work));
+        tasks.spawn(desk.clone().do_ungrouped(group_work));
         for lane in lane_work {
             tasks.spawn(desk.clone().do_calm(lane));
         }
-        Publisher { urgent, lanes, busy }
+        Publisher { urgent, ungrouped, lanes, busy }
     }
 
     /// How many bindings and evictions are waiting or on their way.
@@ -268,6 +274,12 @@ impl Publisher {
         for gang in output.placements.drain(..) {
             self.busy.fetch_add(gang.pods.len(), Ordering::Relaxed);
             let _ = self.urgent.send(Urgent::Place(gang));
+        }
+        for pod in output.ungrouped.drain(..) {
+            let _ = self.ungrouped.send(pod);
+        }
+        for status in output.groups.drain(..) {
+            self.lanes.send(Calm::Status(status));
         }
         let stale = output.stale.drain(..).map(|gang| Calm::Stale(gang, true));
         let recovered = output.recovered.drain(..).map(|gang| Calm::Stale(gang, false));
@@ -408,6 +420,59 @@ impl Desk {
         }
     }
 
+    /// Gives pods that name no PodGroup the one that Volcano's controller would make: the group first, then its name on the pod.
+    async fn do_ungrouped(self: Arc<Self>, mut work: UnboundedReceiver<Key>) {
+        let room = Arc::new(Semaphore::new(self.limits.status.max(1)));
+        let mut under_way = JoinSet::new();
+        while let Some(pod) = work.recv().await {
+            let Ok(held) = room.clone().acquire_owned().await else { return };
+            let desk = self.clone();
+            under_way.spawn(async move {
+                let mut retries = Retries::default();
+                while let Err(error) = desk.group(&pod).await {
+                    match retries.next(is_retryable(&error)) {
+                        Some(wait) => tokio::time::sleep(error.retry_after().unwrap_or(wait)).await,
+                        None => {
+                            tracing::warn!(%pod, %error, "a pod of Volcano's was given no group");
+                            break;
+                        }
+                    }
+                }
+                drop(held);
+            });
+            while under_way.try_join_next().is_some() {}
+        }
+    }
+
+    async fn group(&self, key: &Key) -> Result<(), ApiError> {
+        let path = Pod::RESOURCE.path(&key.namespace, &key.name, "");
+        let pod = match self.api.get_path(&path).await {
+            Err(error) if error.not_found() => return Ok(()),
+            other => other?,
+        };
+        let annotations = &pod["metadata"]["annotations"];
+        if volcano::GROUP_ANNOTATIONS.iter().any(|annotation| annotations[*annotation].is_string()) {
+            return Ok(());
+        }
+        let owner = match volcano::controller_of(&pod).and_then(|owner| owner_path(owner, &key.namespace)) {
+            Some(path) => self.api.get_path(&path).await.ok(),
+            None => None,
+        };
+        let request = muster_translate::volcano::request_of(&pod);
+        let group = volcano::group_for(&pod, owner.as_ref(), &request);
+        let groups = ingest::resource(Kind::VolcanoPodGroup).path(&key.namespace, "", "");
+        match self.api.create_path(&groups, &group).await {
+            Err(error) if error.conflict() => {}
+            other => drop(other?),
+        }
+        let annotations = json!({volcano::GROUP_ANNOTATIONS[0]: group["metadata"]["name"]});
+        let patch = json!({"metadata": {"uid": pod["metadata"]["uid"], "annotations": annotations}});
+        match self.api.patch_path(&path, Patch::Merge, &patch).await {
+            Err(error) if error.not_found() || error.conflict() => Ok(()),
+            other => other.map(|_| ()),
+        }
+    }
+
     /// One lane of what can wait. What concerns one gang is in one lane, so that the last word stays the last.
     async fn do_calm(self: Arc<Self>, mut work: UnboundedReceiver<(Instant, Calm)>) {
         let mut lane = Lane::default();
@@ -480,7 +545,8 @@ impl Desk {
                 Ok(())
             }
             Calm::Waits(waiting) => self.say_waits(waiting).await,
-            Calm::Placed(gang) if gang.lone => Ok(()),
+            Calm::Status(GroupStatus { gang, patch }) => self.patch_group(gang, patch, "").await,
+            Calm::Placed(gang) if gang.lone || home(&gang.key).0 != Kind::PodGroup => Ok(()),
             Calm::Placed(gang) => {
                 self.patch_group(gang, &json!({"status": {"schedulingConditions": []}}), "status").await
             }
@@ -511,12 +577,25 @@ impl Desk {
             uid: gang.uid.to_string(),
             ..Meta::default()
         };
-        if let Some(name) = name.strip_prefix(POD_GANG) {
-            let gang = PodGang { metadata: Meta { name: name.to_owned(), ..metadata } };
-            return match warning {
-                true => self.events.warning(&gang, reason, message),
-                false => self.events.normal(&gang, reason, message),
-            };
+        let (kind, name) = home(&gang.key);
+        let metadata_of_group = || Meta { name: name.to_owned(), ..metadata.clone() };
+        macro_rules! say_of {
+            ($type:ident) => {{
+                let group = $type { metadata: metadata_of_group() };
+                match warning {
+                    true => self.events.warning(&group, reason, message),
+                    false => self.events.normal(&group, reason, message),
+                }
+            }};
+        }
+        match kind {
+            Kind::PodGang => return say_of!(PodGang),
+            Kind::VolcanoPodGroup => return say_of!(VolcanoPodGroup),
+            Kind::T9kPodGroup => return say_of!(T9kPodGroup),
+            Kind::KoordinatorPodGroup => return say_of!(KoordinatorPodGroup),
+            Kind::KubernetesPodGroup => return say_of!(KubernetesPodGroup),
+            Kind::Workload => return say_of!(Workload),
+            _ => {}
         }
         match (gang.lone, warning) {
             (true, true) => self.events.warning(&Pod { metadata, ..Pod::default() }, reason, message),
@@ -533,11 +612,13 @@ impl Desk {
     async fn patch_group(&self, gang: &GroupRef, patch: &Value, sub: &str) -> Result<(), ApiError> {
         let mut patch = patch.clone();
         patch["metadata"]["uid"] = json!(&*gang.uid);
-        let path = match gang.key.name.strip_prefix(POD_GANG) {
-            // Its status is Grove's to write, which reads there why its pods wait.
-            Some(_) if sub == "status" => return Ok(()),
-            Some(name) => ingest::resource(Kind::PodGang).path(&gang.key.namespace, name, sub),
-            None => PodGroup::RESOURCE.path(&gang.key.namespace, &gang.key.name, sub),
+        let path = match home(&gang.key) {
+            (Kind::PodGroup, name) => PodGroup::RESOURCE.path(&gang.key.namespace, name, sub),
+            // What KAI keeps in a PodGroup's status and annotations means nothing there: its status is Grove's to write, or a controller's.
+            (kind, name) if matches!(kind, Kind::PodGang | Kind::VolcanoPodGroup) && sub != "status" => {
+                ingest::resource(kind).path(&gang.key.namespace, name, sub)
+            }
+            _ => return Ok(()),
         };
         match self.api.patch_path(&path, Patch::Merge, &patch).await {
             Err(error) if error.not_found() || error.conflict() => Ok(()),
@@ -553,8 +634,15 @@ impl Desk {
         } else {
             words::waits(&waiting.refusal)
         };
+        let message = match &waiting.headline {
+            Some(headline) => words::with_headline(headline, &waiting.refusal),
+            None => message,
+        };
         if waiting.gang.lone {
             self.event(&waiting.gang, true, "FailedScheduling", message.clone());
+        } else if waiting.headline.is_some() {
+            // The condition is part of the group's status, which is written by itself.
+            self.event(&waiting.gang, true, "Unschedulable", message.clone());
         } else {
             let ready = waiting.refusal.reasons.iter().all(|r| !matches!(r, Reason::NotReady { .. }));
             let reason = if ready { "Unschedulable" } else { "NotReady" };
@@ -567,6 +655,10 @@ impl Desk {
             )
             .await?;
         }
+        let message = match (&waiting.headline, waiting.refusal.reasons.first()) {
+            (Some(_), Some(Reason::NoNode { .. })) => words::pod_of_volcano_waits(&waiting.refusal),
+            _ => message,
+        };
         for (pod, uid) in &waiting.mark {
             let condition = json!({
                 "type": "PodScheduled",
@@ -588,13 +680,43 @@ impl Desk {
 
 muster_runtime::kinds! {
     PodGang = "scheduler.grove.io" "v1alpha1" "PodGang" "podgangs";
+    VolcanoPodGroup = "scheduling.volcano.sh" "v1beta1" "PodGroup" "podgroups";
+    T9kPodGroup = "scheduler.tensorstack.dev" "v1beta1" "PodGroup" "podgroups";
+    KoordinatorPodGroup = "scheduling.sigs.k8s.io" "v1alpha1" "PodGroup" "podgroups";
+    KubernetesPodGroup = "scheduling.k8s.io" "v1alpha2" "PodGroup" "podgroups";
+    Workload = "scheduling.k8s.io" "v1alpha1" "Workload" "workloads";
 }
 
-/// A gang of Grove's, as far as events go.
-#[derive(Debug, Clone, Default, PartialEq, serde::Deserialize)]
-#[serde(default)]
-struct PodGang {
-    metadata: Meta,
+/// Groups of other systems, as far as events go.
+macro_rules! groups {
+    ($($type:ident)*) => {$(
+        #[derive(Debug, Clone, Default, PartialEq, serde::Deserialize)]
+        #[serde(default)]
+        struct $type {
+            metadata: Meta,
+        }
+    )*};
+}
+
+groups! { PodGang VolcanoPodGroup T9kPodGroup KoordinatorPodGroup KubernetesPodGroup Workload }
+
+/// The kind and the name of the object that a gang is made from.
+fn home(gang: &Key) -> (Kind, &str) {
+    let name: &str = &gang.name;
+    let of = |prefix: &str, kind: Kind| name.strip_prefix(prefix).map(|name| (kind, name));
+    let of_kubernetes = || {
+        let (_, name) = of("kubernetes/", Kind::KubernetesPodGroup)?;
+        // The gangs of a Workload are inside.
+        Some(
+            name.split_once('/').map_or((Kind::KubernetesPodGroup, name), |(name, _)| (Kind::Workload, name)),
+        )
+    };
+    of(POD_GANG, Kind::PodGang)
+        .or_else(|| of(volcano::PREFIX, Kind::VolcanoPodGroup))
+        .or_else(|| of("t9k/", Kind::T9kPodGroup))
+        .or_else(|| of("koordinator/", Kind::KoordinatorPodGroup))
+        .or_else(of_kubernetes)
+        .unwrap_or((Kind::PodGroup, name))
 }
 
 fn assignment(pod: &PodPlacement) -> Assignment {
@@ -617,6 +739,19 @@ fn assignment(pod: &PodPlacement) -> Assignment {
         volumes: pod.volumes,
         ..Assignment::default()
     }
+}
+
+/// Where the controller of a pod is, of the kinds whose annotations its pods' groups inherit.
+fn owner_path(owner: &Value, namespace: &str) -> Option<String> {
+    let plural = match owner["kind"].as_str()? {
+        "ReplicaSet" => "replicasets",
+        "StatefulSet" => "statefulsets",
+        "DaemonSet" => "daemonsets",
+        "Job" => "jobs",
+        _ => return None,
+    };
+    let (version, name) = (owner["apiVersion"].as_str()?, owner["name"].as_str()?);
+    version.contains('/').then(|| format!("/apis/{version}/namespaces/{namespace}/{plural}/{name}"))
 }
 
 fn is_retryable(error: &ApiError) -> bool {
@@ -657,7 +792,7 @@ mod tests {
             remedies: Vec::new(),
         };
         let mark = (0..pods).map(|n| (Key::new("n", format!("{uid}-{n}")), "u".into())).collect();
-        Calm::Waits(Waiting { gang: gang(uid), refusal, mark })
+        Calm::Waits(Waiting { gang: gang(uid), refusal, mark, headline: None })
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! to the byte; a line that cannot be read is an error that names it, never a cycle left out.
 
 use crate::core::{Core, Output};
+use crate::hold::{Hold, HoldSet};
 use crate::ingest::{Failure, Input, Outcome};
 use crate::slim;
 use muster_model::{Decisions, Diagnostic, Key, Name, Policy, Span, Time};
@@ -12,6 +13,7 @@ use muster_translate::{Kind, Settings};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::io::{self, BufRead, Write};
+use std::sync::Arc;
 
 /// The format that is written.
 const VERSION: u32 = 1;
@@ -31,6 +33,11 @@ pub struct Setup {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
     pub default_queue: String,
+    /// Those of the scheduler's names that go by Volcano's objects.
+    pub volcano: Vec<String>,
+    /// Volcano's configuration file; absent: Volcano's own default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub volcano_config: Option<Value>,
     /// KAI's configuration file, or a SchedulingShard.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config: Option<Value>,
@@ -49,6 +56,8 @@ impl Default for Setup {
             node_pool_label: "kai.scheduler/node-pool".into(),
             pool: None,
             default_queue: "default-queue".into(),
+            volcano: vec!["volcano".into()],
+            volcano_config: None,
             config: None,
             expiry: 30_000,
         }
@@ -59,15 +68,23 @@ impl Setup {
     /// What the scheduler makes of it, and what in the configuration makes no sense.
     pub fn read(&self) -> (Settings, Policy, Vec<Diagnostic>) {
         let names = |names: &[String]| -> Vec<Name> { names.iter().map(|n| n.as_str().into()).collect() };
-        let (mut policy, diagnostics) = match &self.config {
+        let (mut policy, mut diagnostics) = match &self.config {
             Some(config) => muster_translate::kai::policy(config),
             None => (Policy::default(), Vec::new()),
         };
+        if self.scheduler_names.iter().any(|name| self.volcano.contains(name)) {
+            let config = self.volcano_config.clone().unwrap_or_else(|| json!({}));
+            let (conf, found) = muster_translate::volcano::conf::read(&config);
+            policy.volcano = Some(Arc::new(conf));
+            diagnostics.extend(found);
+        }
         policy.pool.label = Some(self.node_pool_label.as_str().into());
         policy.pool.value = self.pool.as_deref().map(Into::into);
         let settings = Settings {
             scheduler_names: names(&self.scheduler_names),
-            grouped: names(&self.grouped),
+            // A pod of Volcano's that names no group is given one, as by Volcano's own controller.
+            grouped: names(&self.grouped).into_iter().chain(names(&self.volcano)).collect(),
+            volcano: names(&self.volcano),
             queue_label: self.queue_label.as_str().into(),
             node_pool_label: self.node_pool_label.as_str().into(),
             default_queue: self.default_queue.as_str().into(),
@@ -170,15 +187,22 @@ pub fn digest(decisions: &Decisions) -> String {
 
 fn input_json(input: &Input) -> Value {
     match input {
-        Input::Put(kind, object) => json!({"put": kind.name(), "object": object}),
+        Input::Put(kind, object) => json!({"put": kind.id(), "object": object}),
         Input::Text(kind, key, text) => match slim::decode(*kind, text) {
-            Some(object) => json!({"put": kind.name(), "object": object}),
-            None => json!({"gone": kind.name(), "namespace": key.namespace, "name": key.name}),
+            Some(object) => json!({"put": kind.id(), "object": object}),
+            None => json!({"gone": kind.id(), "namespace": key.namespace, "name": key.name}),
         },
         Input::Gone(kind, key) => {
-            json!({"gone": kind.name(), "namespace": key.namespace, "name": key.name})
+            json!({"gone": kind.id(), "namespace": key.namespace, "name": key.name})
         }
-        Input::Known(kind) => json!({"known": kind.name()}),
+        Input::Known(kind) => json!({"known": kind.id()}),
+        Input::Volcano(config) => json!({"volcano": config}),
+        Input::Hold(hold) => {
+            let sets = hold.sets.iter().map(|set| json!({"count": set.count, "template": set.template}));
+            let sets: Vec<Value> = sets.collect();
+            json!({"hold": &*hold.name.name, "namespace": &*hold.name.namespace, "uid": hold.uid, "sets": sets})
+        }
+        Input::GiveBack(workload) => json!({"giveBack": &*workload.name, "namespace": &*workload.namespace}),
         Input::Outcome(Outcome { pod, uid, result }) => {
             let result = match result {
                 Ok(()) => "done",
@@ -277,10 +301,25 @@ fn cycle_of(mut value: Value) -> Result<Cycle, String> {
 }
 
 fn input_of(mut input: Value) -> Result<Input, String> {
+    if let Some(config) = input.get_mut("volcano") {
+        return Ok(Input::Volcano(config.take()));
+    }
+    let workload = |field: &str| Some(Key::new(input["namespace"].as_str()?, input[field].as_str()?));
+    if let Some(name) = workload("hold") {
+        let sets = input["sets"].as_array().into_iter().flatten().map(|set| HoldSet {
+            count: set["count"].as_u64().and_then(|n| u32::try_from(n).ok()).unwrap_or(0),
+            template: set["template"].clone(),
+        });
+        let uid = input["uid"].as_str().unwrap_or("").to_owned();
+        return Ok(Input::Hold(Hold { name, uid, sets: sets.collect() }));
+    }
+    if let Some(name) = workload("giveBack") {
+        return Ok(Input::GiveBack(name));
+    }
     let text = |field: &str| input.get(field).and_then(Value::as_str).unwrap_or("").to_owned();
     let kind = |field: &str| -> Option<Result<Kind, String>> {
         let name = input.get(field)?.as_str()?;
-        let kind = Kind::ALL.into_iter().find(|kind| kind.name() == name);
+        let kind = Kind::ALL.into_iter().find(|kind| kind.id() == name);
         Some(kind.ok_or_else(|| format!("{name:?} is no kind that scheduling looks at")))
     };
     if let Some(kind) = kind("put") {
@@ -299,7 +338,7 @@ fn input_of(mut input: Value) -> Result<Input, String> {
         Some("overtaken") => Err(Failure::Overtaken),
         Some("refused") => Err(Failure::Refused),
         Some(other) => return Err(format!("{other:?} is no outcome; outcomes are done, overtaken, refused")),
-        None => return Err("write put, gone, known or outcome".into()),
+        None => return Err("write put, gone, known, outcome, hold, giveBack or volcano".into()),
     };
     Ok(Input::Outcome(Outcome { pod: Key::new(text("namespace"), text("name")), uid: text("uid"), result }))
 }
@@ -465,7 +504,7 @@ mod tests {
         check(&with(r#"{"cycle": 1, "now": 0}"#), "line 2: there is no list `inputs`");
         let inputs = |inputs: &str| with(&format!(r#"{{"cycle": 1, "now": 0, "inputs": [{inputs}]}}"#));
         check(&inputs(""), "1 cycles");
-        check(&inputs("{}"), "line 2: inputs[0]: write put, gone, known or outcome");
+        check(&inputs("{}"), "line 2: inputs[0]: write put, gone, known, outcome, hold, giveBack or volcano");
         check(
             &inputs(r#"{"put": "Cat", "object": {}}"#),
             "line 2: inputs[0]: \"Cat\" is no kind that scheduling looks at",

@@ -3,13 +3,16 @@
 //! Must stay true: cycles never overlap; nothing is decided before everything that exists has been listed; a lone event is looked at
 //! at once, a flood is taken in gulps.
 
+use crate::config;
 use crate::core::{Core, Output};
+use crate::hold::Holds;
 use crate::ingest::{self, Input};
+use crate::measure;
 use crate::publish::{BindMode, Limits, Publisher};
 use crate::record::{self, Recorder, Setup};
 use muster_binder::Binder;
 use muster_model::{Policy, Span, Time};
-use muster_runtime::{Clock, Context, Metrics};
+use muster_runtime::{Clock, Context};
 use muster_translate::Settings;
 use std::fs::File;
 use std::io::BufWriter;
@@ -36,6 +39,10 @@ pub struct Options {
     /// The engine decides on the runtime's own thread, and how long it takes changes nothing: for runs that must take the same course
     /// twice.
     pub same_thread: bool,
+    /// Who asks for places before pods are there.
+    pub holds: Option<Holds>,
+    /// Volcano's configuration file: read when scheduling begins, and again whenever its text changes.
+    pub volcano_config: Option<PathBuf>,
     /// Where to write every cycle down, and from what it starts.
     pub record: Option<(PathBuf, Setup)>,
 }
@@ -53,13 +60,17 @@ impl Default for Options {
             most_in_flight: 10_000,
             resync: muster_runtime::RESYNC,
             same_thread: false,
+            holds: None,
+            volcano_config: None,
             record: None,
         }
     }
 }
 
-/// A flood is cut off here, so that those who came first are served.
+/// A flood is cut off here, so that those who came first are served; or after twice the time that a cycle takes, so that under load the
+/// cycles leave the machine to those who carry out what was decided.
 const LONGEST_GULP: Duration = Duration::from_millis(50);
+const LONGEST_REST: Duration = Duration::from_millis(250);
 
 /// Schedules until cancelled.
 pub fn start(cx: &Context, options: Options) -> impl Future<Output = ()> + Send + 'static {
@@ -77,6 +88,14 @@ pub fn start_with(
     async move {
         let mut tasks = JoinSet::new();
         let (sender, inputs) = unbounded_channel();
+        if let Some(file) = options.volcano_config.clone() {
+            let mut config = config::File::new(file);
+            config.look(&cx.events, &sender);
+            tasks.spawn(config.watch(cx.events.clone(), sender.clone()));
+        }
+        if let Some(holds) = &options.holds {
+            holds.attach(sender.clone());
+        }
         ingest::start(&mut tasks, &cx.api, options.resync, &cx.cancel, &sender);
         let pool = &options.settings.pool;
         let label = pool.label.as_ref().unwrap_or(&options.settings.node_pool_label);
@@ -101,6 +120,7 @@ async fn run(mut inputs: UnboundedReceiver<Input>, publisher: Publisher, cx: &Co
     let mut wake: Option<Time> = None;
     let mut last_step = Duration::ZERO;
     let mut n_cycles = 0_u64;
+    let mut shown = None;
     loop {
         // Wait for something to happen, or for the time to look again.
         let until = wake.map(|at| Instant::now() + span(at - now(&clock)));
@@ -115,7 +135,8 @@ async fn run(mut inputs: UnboundedReceiver<Input>, publisher: Publisher, cx: &Co
             n = inputs.recv_many(&mut batch, usize::MAX) => if n == 0 { return },
             () = woken => {}
         }
-        gather(&mut inputs, &mut batch, options.window.max(last_step)).await;
+        let longest = LONGEST_GULP.max((last_step * 2).min(LONGEST_REST));
+        gather(&mut inputs, &mut batch, options.window.max(last_step), longest).await;
         while publisher.busy() > options.most_in_flight {
             tokio::time::sleep(options.window).await;
         }
@@ -142,40 +163,37 @@ async fn run(mut inputs: UnboundedReceiver<Input>, publisher: Publisher, cx: &Co
         if let Some(mut output) = output {
             listed.passing();
             tell(&output, took);
-            count(&cx.metrics, &output, took);
+            measure::count(&cx.metrics.scheduler, &output, took, at);
+            if shown.is_none_or(|shown: Instant| shown.elapsed() >= measure::PERIOD) {
+                measure::show(&cx.metrics.scheduler, &core.figures(&output.decisions), at);
+                shown = Some(Instant::now());
+            }
             wake = output.wake;
+            if let Some(holds) = &options.holds {
+                holds.answer(std::mem::take(&mut output.held), output.counts.changes > 0);
+            }
             publisher.publish(&mut output);
         }
     }
 }
 
 /// Takes what else comes within the window; a flood is taken as long as it lasts, to a limit.
-async fn gather(inputs: &mut UnboundedReceiver<Input>, batch: &mut Vec<Input>, window: Duration) {
+async fn gather(
+    inputs: &mut UnboundedReceiver<Input>,
+    batch: &mut Vec<Input>,
+    window: Duration,
+    longest: Duration,
+) {
     let begun = Instant::now();
     loop {
         let before = batch.len();
-        tokio::time::sleep(window.min(LONGEST_GULP)).await;
+        tokio::time::sleep(window.min(longest)).await;
         while let Ok(input) = inputs.try_recv() {
             batch.push(input);
         }
-        if batch.len() == before || begun.elapsed() >= LONGEST_GULP {
+        if batch.len() == before || begun.elapsed() >= longest {
             return;
         }
-    }
-}
-
-fn count(metrics: &Metrics, output: &Output, took: Duration) {
-    let (families, decisions) = (&metrics.scheduler, &output.decisions);
-    families.cycle_took(took);
-    families.pending_gangs.set(decisions.refusals.len() as f64);
-    let pods: u64 = decisions.refusals.iter().map(|refusal| u64::from(refusal.waiting)).sum();
-    families.pending_pods.set(pods as f64);
-    families.assumed_expired.add(output.counts.expired as f64);
-    for eviction in &output.evictions {
-        families.evictions.of([eviction.action.name()]).inc();
-    }
-    for gang in &output.placements {
-        families.gangs_scheduled.of([gang.action.name()]).inc();
     }
 }
 

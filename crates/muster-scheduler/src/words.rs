@@ -25,6 +25,17 @@ pub fn pod_waits(refusal: &Refusal) -> String {
     }
 }
 
+/// The same in Volcano's words.
+pub fn pod_of_volcano_waits(refusal: &Refusal) -> String {
+    pod_waits(refusal).replacen("nodes are available", "nodes are unavailable", 1)
+}
+
+/// What Volcano says of a gang, and why it is so.
+pub fn with_headline(headline: &str, refusal: &Refusal) -> String {
+    let why = words::lines(refusal);
+    cut(if why.is_empty() { headline.to_owned() } else { format!("{headline}; {}", why.join("; ")) })
+}
+
 /// What kube-scheduler says about a node that will not do.
 fn known_as(reason: &NodeReason) -> String {
     match reason {
@@ -81,7 +92,7 @@ pub fn eviction(eviction: &Eviction) -> String {
     };
     let moved = if eviction.moved { "; it has another place" } else { "" };
     match &eviction.by {
-        Some(by) => format!("evicted by {} for {by}: {what}{moved}", eviction.action.name()),
+        Some(by) => format!("evicted by {} for {}: {what}{moved}", eviction.action.name(), by.own()),
         None => format!("evicted by {}: {what}{moved}", eviction.action.name()),
     }
 }
@@ -108,7 +119,9 @@ pub fn scheduling_condition(refusal: &Refusal, pool: &str, now: &str) -> Value {
 /// KAI's word for a reason.
 fn kai_reason(reason: &Reason) -> &'static str {
     match reason {
-        Reason::QueueMissing { .. } | Reason::QueueNotLeaf { .. } => "QueueDoesNotExist",
+        Reason::QueueMissing { .. } | Reason::QueueNotLeaf { .. } | Reason::QueueClosed { .. } => {
+            "QueueDoesNotExist"
+        }
         Reason::OverLimit { .. } => "OverLimit",
         Reason::OverQuota { .. } => "NonPreemptibleOverQuota",
         Reason::PreemptionDelay { .. } => "PreemptionDelayNotElapsed",

@@ -30,10 +30,7 @@ impl Measured {
 
     /// The most memory that it had, in bytes.
     pub fn memory(&self) -> Result<f64> {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.0.id()))?;
-        let line = status.lines().find(|l| l.starts_with("VmHWM:")).context("no VmHWM")?;
-        let kib: f64 = line.split_whitespace().nth(1).context("no value")?.parse()?;
-        Ok(kib * 1024.0)
+        peak_of(self.0.id())
     }
 
     pub fn stop(&mut self) {
@@ -53,7 +50,15 @@ pub fn own_cpu() -> Result<f64> {
     cpu_of("self")
 }
 
-fn cpu_of(pid: &str) -> Result<f64> {
+/// The most memory that a process had, in bytes.
+pub(crate) fn peak_of(pid: u32) -> Result<f64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find(|l| l.starts_with("VmHWM:")).context("no VmHWM")?;
+    let kib: f64 = line.split_whitespace().nth(1).context("no value")?.parse()?;
+    Ok(kib * 1024.0)
+}
+
+pub(crate) fn cpu_of(pid: &str) -> Result<f64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
     let ticks = |i: usize| fields.get(i).and_then(|f| f.parse::<f64>().ok()).unwrap_or(0.0);

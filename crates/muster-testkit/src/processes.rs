@@ -165,6 +165,11 @@ impl Processes {
         Ok(())
     }
 
+    /// The id of a process that runs.
+    pub(crate) fn pid(&self, name: &str) -> Option<u32> {
+        self.running.iter().find(|(running, _)| running == name).map(|(_, child)| child.id())
+    }
+
     /// Where the output of `name` goes.
     pub(crate) fn log_of(&self, name: &str) -> PathBuf {
         self.dir.join(format!("{name}.log"))

@@ -1,7 +1,8 @@
-//! The programs of a real Kubernetes, built from Go modules that this repository pins.
+//! The programs of a real Kubernetes, built from Go modules that this repository pins; and Volcano's scheduler.
 //!
 //! In: `xtask/kube/<module>/go.mod` and `go.sum`, and a Go toolchain. Out: a folder in the cache with kube-apiserver,
-//! kube-controller-manager, kube-scheduler, kubectl, etcd and kwok. Nothing is downloaded that the sums do not name.
+//! kube-controller-manager, kube-scheduler, kubectl, etcd and kwok; in one of its own, vc-scheduler. Nothing is downloaded that the
+//! sums do not name.
 //! Invariant: a folder with a stamp is complete and was built from the pins that the stamp repeats.
 
 use std::fs::File;
@@ -16,6 +17,11 @@ pub const KUBERNETES_VERSION: &str = "1.36.3";
 pub const ETCD_VERSION: &str = "3.6.8";
 /// The KWOK release that plays the kubelets.
 pub const KWOK_VERSION: &str = "0.7.0";
+
+/// The Volcano release whose scheduler places the gangs that are made for it.
+pub const VOLCANO_VERSION: &str = "1.15.1";
+/// The release of Volcano's API types that it is built against: of 1.15 there is no module to be had.
+pub const VOLCANO_API_VERSION: &str = "1.14.0";
 
 /// One program: its name, the folder of its pins, its Go package.
 const PROGRAMS: [(&str, &str, &str); 6] = [
@@ -42,10 +48,34 @@ impl Programs {
     /// # Errors
     /// When the cache lacks them and there is no Go, or a build fails.
     pub fn ensure() -> Result<Programs> {
-        let base = cache_dir()?.join(format!("kube-{KUBERNETES_VERSION}"));
+        Self::built(&format!("kube-{KUBERNETES_VERSION}"), &stamp()?, |dir| {
+            for (n, (program, module, package)) in PROGRAMS.iter().enumerate() {
+                eprintln!("kube: building {program} ({} of {})", n + 1, PROGRAMS.len());
+                go_build(&pins_dir().join(module), package, &ldflags(module), dir, program)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Volcano's scheduler, `vc-scheduler`, in the same way (three minutes on two cores).
+    ///
+    /// # Errors
+    /// When the cache lacks it and there is no Go, or the build fails.
+    pub fn ensure_volcano() -> Result<Programs> {
+        Self::built(&format!("volcano-{VOLCANO_VERSION}"), &volcano_stamp()?, |dir| {
+            eprintln!("kube: building vc-scheduler");
+            let module = dir.join("module");
+            lay_out_volcano(&module)?;
+            go_build(&module, "volcano.sh/volcano/cmd/scheduler", &ldflags("volcano"), dir, "vc-scheduler")?;
+            std::fs::remove_dir_all(&module).with_context(|| format!("remove {}", module.display()))
+        })
+    }
+
+    /// A folder of the cache that `build` filled for this stamp, now or at some time before.
+    fn built(name: &str, stamp: &str, build: impl FnOnce(&Path) -> Result<()>) -> Result<Programs> {
+        let base = cache_dir()?.join(name);
         let programs = Programs { dir: base.join("bin") };
-        let stamp = stamp()?;
-        if programs.is_built(&stamp) {
+        if programs.is_built(stamp) {
             return Ok(programs);
         }
         go_version()?;
@@ -53,8 +83,9 @@ impl Programs {
             .with_context(|| format!("create {}", programs.dir.display()))?;
         let lock = File::create(base.join("lock"))?;
         lock.lock().context("wait for another build")?;
-        if !programs.is_built(&stamp) {
-            programs.build()?;
+        if !programs.is_built(stamp) {
+            let _ = std::fs::remove_file(programs.dir.join(STAMP));
+            build(&programs.dir)?;
             std::fs::write(programs.dir.join(STAMP), stamp)?;
         }
         Ok(programs)
@@ -73,26 +104,71 @@ impl Programs {
     fn is_built(&self, stamp: &str) -> bool {
         std::fs::read_to_string(self.dir.join(STAMP)).is_ok_and(|built| built == stamp)
     }
+}
 
-    fn build(&self) -> Result<()> {
-        let _ = std::fs::remove_file(self.dir.join(STAMP));
-        for (n, (program, module, package)) in PROGRAMS.iter().enumerate() {
-            eprintln!("kube: building {program} ({} of {})", n + 1, PROGRAMS.len());
-            // Built beside its place and renamed, so that a broken build never leaves half a program.
-            let unfinished = self.dir.join(format!("{program}.unfinished"));
-            let status = Command::new("go")
-                .current_dir(pins_dir().join(module))
-                .args(["build", "-trimpath", "-ldflags", &ldflags(module), "-o"])
-                .arg(&unfinished)
-                .arg(package)
-                .env("GOWORK", "off")
-                .status()
-                .context("start go")?;
-            anyhow::ensure!(status.success(), "go build {package}: {status}");
-            std::fs::rename(&unfinished, self.dir.join(program))?;
-        }
-        Ok(())
+/// Builds a package of the module in `module` to `dir/program`.
+fn go_build(module: &Path, package: &str, ldflags: &str, dir: &Path, program: &str) -> Result<()> {
+    // Built beside its place and renamed, so that a broken build never leaves half a program.
+    let unfinished = dir.join(format!("{program}.unfinished"));
+    let status = Command::new("go")
+        .current_dir(module)
+        .args(["build", "-trimpath", "-ldflags", ldflags, "-o"])
+        .arg(&unfinished)
+        .arg(package)
+        .env("GOWORK", "off")
+        .status()
+        .context("start go")?;
+    anyhow::ensure!(status.success(), "go build {package}: {status}");
+    std::fs::rename(&unfinished, dir.join(program))?;
+    Ok(())
+}
+
+/// The pins of Volcano in a folder of their own, with its API types beside them and in them the one constant that came after the
+/// release that can be had: the gate that pods of a queue may be held by.
+fn lay_out_volcano(module: &Path) -> Result<()> {
+    let pins = pins_dir().join("volcano");
+    let out = Command::new("go")
+        .current_dir(&pins)
+        .args(["mod", "download", "-json", "volcano.sh/apis"])
+        .env("GOWORK", "off")
+        .output()
+        .context("start go")?;
+    let said = String::from_utf8_lossy(&out.stdout).into_owned();
+    anyhow::ensure!(out.status.success(), "go mod download: {said}{}", String::from_utf8_lossy(&out.stderr));
+    let said: serde_json::Value = serde_json::from_str(&said).context("go mod download answers in JSON")?;
+    let types = said["Dir"].as_str().context("go mod download names a folder")?;
+    if module.exists() {
+        std::fs::remove_dir_all(module).with_context(|| format!("remove {}", module.display()))?;
     }
+    copy_writable(Path::new(types), &module.join("apis"))?;
+    let constant =
+        "package v1beta1\n\nconst QueueAllocationGateKey = GroupName + \"/queue-allocation-gate\"\n";
+    std::fs::write(module.join("apis/pkg/apis/scheduling/v1beta1/queue_allocation_gate.go"), constant)?;
+    let pinned = std::fs::read_to_string(pins.join("go.mod"))?;
+    let here = pinned.replace(&apis_pin(), "volcano.sh/apis => ./apis");
+    anyhow::ensure!(here != pinned, "go.mod does not say {}", apis_pin());
+    std::fs::write(module.join("go.mod"), here)?;
+    std::fs::copy(pins.join("go.sum"), module.join("go.sum"))?;
+    Ok(())
+}
+
+fn apis_pin() -> String {
+    format!("volcano.sh/apis => volcano.sh/apis v{VOLCANO_API_VERSION}")
+}
+
+/// Go keeps what it downloads read-only.
+fn copy_writable(from: &Path, to: &Path) -> Result<()> {
+    std::fs::create_dir_all(to).with_context(|| format!("create {}", to.display()))?;
+    for entry in std::fs::read_dir(from).with_context(|| format!("read {}", from.display()))? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy_writable(&entry.path(), &target)?;
+        } else {
+            std::fs::write(target, std::fs::read(entry.path())?)?;
+        }
+    }
+    Ok(())
 }
 
 /// `$MUSTER_CACHE`, else `$XDG_CACHE_HOME/muster`, else `~/.cache/muster`.
@@ -139,6 +215,12 @@ fn stamp() -> Result<String> {
     Ok(text)
 }
 
+fn volcano_stamp() -> Result<String> {
+    let file = pins_dir().join("volcano/go.mod");
+    let pins = std::fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))?;
+    Ok(format!("volcano {VOLCANO_VERSION} on {VOLCANO_API_VERSION}\n{pins}"))
+}
+
 /// A module build knows no git tag, so the version that `/version` answers is given to the linker.
 fn ldflags(module: &str) -> String {
     let mut flags = "-s -w".to_owned();
@@ -177,6 +259,10 @@ mod tests {
             format!("go.etcd.io/etcd/server/v3 v{ETCD_VERSION}"),
             format!("sigs.k8s.io/kwok v{KWOK_VERSION}"),
         ] {
+            assert!(stamp.contains(&pin), "no go.mod has {pin}");
+        }
+        let stamp = volcano_stamp().unwrap();
+        for pin in [format!("volcano.sh/volcano v{VOLCANO_VERSION}"), apis_pin()] {
             assert!(stamp.contains(&pin), "no go.mod has {pin}");
         }
     }

@@ -101,6 +101,19 @@ impl RealCluster {
         self.processes.check()
     }
 
+    /// Starts a program beside the others; it ends with them, and its output is in [`RealCluster::log`].
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start_beside(&mut self, name: &'static str, command: &mut Command) -> Result<()> {
+        self.processes.start(name, command)
+    }
+
+    /// What one of the processes has said so far.
+    pub fn log(&self, process: &str) -> String {
+        std::fs::read_to_string(self.processes.log_of(process)).unwrap_or_default()
+    }
+
     /// Ends one of the processes (`etcd`, `kube-apiserver`, `kube-controller-manager`, ...) as `kill -9` does. Its data stays.
     ///
     /// # Errors

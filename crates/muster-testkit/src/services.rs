@@ -6,10 +6,11 @@
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use crate::cluster::Cluster;
 use crate::embedded::muster_binary;
+use crate::measured::{cpu_of, peak_of};
 use crate::processes::Processes;
 
 /// A running `muster run`.
@@ -73,6 +74,15 @@ impl Services {
     /// When it has not ended after half a minute.
     pub fn stop(mut self) -> Result<()> {
         self.processes.terminate(Duration::from_secs(30))
+    }
+
+    /// CPU seconds so far, and the most memory that it had, in bytes.
+    ///
+    /// # Errors
+    /// When it does not run, or the machine has no `/proc`.
+    pub fn cost(&self) -> Result<(f64, f64)> {
+        let pid = self.processes.pid(NAME).context("it does not run")?;
+        Ok((cpu_of(&pid.to_string())?, peak_of(pid)?))
     }
 
     /// What it has said so far.

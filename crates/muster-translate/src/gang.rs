@@ -418,6 +418,7 @@ mod tests {
                 Min::Pods(n) => format!(":{n}"),
                 Min::Children(None) => "(all)".to_owned(),
                 Min::Children(Some(n)) => format!("({n})"),
+                Min::Whole { pods } => format!("(all, {pods} pods)"),
             };
             format!("{}<{}>{min}", g.name, g.parent.map(|p| p.to_string()).unwrap_or_default())
         };

@@ -7,6 +7,7 @@
 
 mod requests;
 mod settings;
+pub mod words;
 mod workload;
 
 pub use requests::{LimitRanges, Transformation};

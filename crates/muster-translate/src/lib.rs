@@ -27,18 +27,23 @@
 //! *Invariant:* no I/O, no clock, no client types.
 
 pub mod kai;
+pub mod koordinator;
 pub mod kueue;
 pub mod volcano;
 
 mod settings;
 mod translator;
 
+mod dialects;
 mod gang;
 mod node;
 mod pod;
 mod podgang;
 mod queue;
 mod request;
+
+mod t9k;
+mod workload;
 
 mod cel;
 mod device;

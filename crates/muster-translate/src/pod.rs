@@ -1,5 +1,6 @@
 //! `v1` Pod: what it says itself, and what else has to be known before it is a pod of the model.
 
+use crate::dialects::Member;
 use crate::gang::{GangFacts, gang_of_one};
 use crate::intern::Interner;
 use crate::numa::{self, ZoneRecord};
@@ -7,8 +8,8 @@ use crate::read::{At, Object};
 use crate::request::{is_sidecar, request};
 use crate::{Settings, podgang, select, volcano};
 use muster_model::{
-    AffinityTerm, Expr, HostPort, Key, LabelSelector, Labels, Name, NodeRule, Op, PodRules, PodState, Shape,
-    SpreadRule, TaintEffect, Time, Toleration,
+    AffinityTerm, Dialect, Expr, HostPort, Key, LabelSelector, Labels, Name, NodeRule, Op, PodRules,
+    PodState, Shape, SpreadRule, TaintEffect, Time, Toleration,
 };
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -58,6 +59,10 @@ pub(crate) struct PodFacts {
     pub(crate) refs: Option<Box<Refs>>,
     /// What it says to Volcano, if it is Volcano's.
     pub(crate) volcano: Option<Arc<muster_model::volcano::Task>>,
+    /// The pod group that it is in though it names none, while nobody has made it.
+    pub(crate) made_group: Option<Box<volcano::GroupFacts>>,
+    /// What it says to T9k, Koordinator or Kubernetes' own gangs, if it is theirs.
+    pub(crate) member: Option<Arc<Member>>,
 }
 
 /// What a pod refers to.
@@ -187,14 +192,25 @@ pub(crate) fn pod(object: &Object<'_>, settings: &Settings, shared: &mut Shared)
     let group = object.annotation(GROUP).map(|name| Key::new(key.namespace.clone(), name));
     let of_grove = if group.is_none() { podgang::of_pod(object) } else { None };
     let (group, leaf) = of_grove.map_or((group, None), |(gang, leaf)| (Some(gang), Some(leaf)));
-    let is_volcano = settings.volcano.iter().any(|name| &**name == scheduler);
+    let dialect = settings.dialect(scheduler);
+    let is_volcano = dialect == Dialect::Volcano;
     let (group, leaf) = if is_volcano { (volcano::group_of(object), None) } else { (group, leaf) };
-    // Volcano places no pod that is in no group.
-    let awaits_group = is_volcano && group.is_none()
-        || ours
-            && group.is_none()
-            && settings.grouped.iter().any(|name| &**name == scheduler)
-            && object.annotation(SKIP_GROUPER) != Some("true");
+    let member = if ours { Member::of_pod(object, dialect, &settings.queue_label) } else { None };
+    let (group, leaf, member) = match member {
+        Some((group, member)) => (group, None, Some(Arc::new(member))),
+        None => (group, leaf, None),
+    };
+    let awaits_group = ours
+        && member.is_none()
+        && group.is_none()
+        && settings.grouped.iter().any(|name| &**name == scheduler)
+        && object.annotation(SKIP_GROUPER) != Some("true");
+    let made_group = (is_volcano && ours && group.is_none() && !awaits_group)
+        .then(|| volcano::made_group(object, &shape.requests));
+    let (group, made_group) = match made_group {
+        Some((key, facts)) => (Some(key), Some(Box::new(facts))),
+        None => (group, None),
+    };
     let alone = (ours && group.is_none() && !awaits_group)
         .then(|| Box::new(gang_of_one(object, key.clone(), uid.clone(), created, settings)));
     let task_priority = metadata.get("labels").get(TASK_PRIORITY);
@@ -237,6 +253,8 @@ pub(crate) fn pod(object: &Object<'_>, settings: &Settings, shared: &mut Shared)
         labels: shared.labels.intern(labels),
         refs: (refs != Refs::default()).then(|| Box::new(refs)),
         volcano: (is_volcano && ours).then(|| Arc::new(volcano::task(object))),
+        made_group,
+        member,
         key,
         uid,
         created,

@@ -28,6 +28,7 @@ pub(crate) fn unlimited(name: &Name) -> Queue {
         preempt_min_runtime: None,
         reclaim_min_runtime: None,
         usage: BTreeMap::new(),
+        tree: muster_model::Dialect::Kai,
         volcano: None,
     }
 }
@@ -57,6 +58,7 @@ pub(crate) fn queue(object: &Object<'_>) -> Queue {
         preempt_min_runtime: spec.get("preemptMinRuntime").duration(),
         reclaim_min_runtime: spec.get("reclaimMinRuntime").duration(),
         usage: usage(object),
+        tree: muster_model::Dialect::Kai,
         volcano: None,
     }
 }

@@ -1,7 +1,7 @@
 //! What translation itself can be told.
 
 use crate::read::Object;
-use muster_model::{Name, Pool, Span, Time};
+use muster_model::{Dialect, Name, Pool, Span, Time};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -12,6 +12,9 @@ pub struct Settings {
     pub grouped: Vec<Name>,
     /// Those among them that go by Volcano's objects: their pods name Volcano's PodGroups.
     pub volcano: Vec<Name>,
+    /// Those among them that go by T9k's objects, and by Koordinator's.
+    pub t9k: Vec<Name>,
+    pub koordinator: Vec<Name>,
     /// Which nodes, queues and gangs are looked after; without a value, those without the label.
     pub pool: Pool,
     /// The label of pools, unless `pool` names another.
@@ -37,6 +40,8 @@ impl Default for Settings {
             scheduler_names: vec!["kai-scheduler".into()],
             grouped: Vec::new(),
             volcano: Vec::new(),
+            t9k: vec!["t9k-scheduler".into()],
+            koordinator: vec!["koord-scheduler".into()],
             pool: Pool::default(),
             node_pool_label: "kai.scheduler/node-pool".into(),
             queue_label: "kai.scheduler/queue".into(),
@@ -50,6 +55,17 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// Whose objects the pods of a scheduler name.
+    pub fn dialect(&self, scheduler: &str) -> Dialect {
+        let among = |names: &[Name]| names.iter().any(|name| &**name == scheduler);
+        match () {
+            () if among(&self.volcano) => Dialect::Volcano,
+            () if among(&self.t9k) => Dialect::T9k,
+            () if among(&self.koordinator) => Dialect::Koordinator,
+            () => Dialect::Kai,
+        }
+    }
+
     pub(crate) fn pool_label(&self) -> &Name {
         self.pool.label.as_ref().unwrap_or(&self.node_pool_label)
     }

@@ -65,6 +65,8 @@ pub(crate) fn resource(name: &str) -> Resource {
         "cpu" => Resource::Cpu,
         "memory" => Resource::Memory,
         "pods" => Resource::Pods,
+        // Koordinator counts this one in hundredths, beside the GPUs that it is made of.
+        "koordinator.sh/gpu" => Resource::Other(name.into()),
         name if name.ends_with("gpu") => Resource::Gpu,
         name => Resource::Other(name.into()),
     }

@@ -7,6 +7,7 @@
 //! *Invariant:* the changes so far, applied to an empty cluster, are the cluster of the objects that are there now.
 
 use crate::device::{self, Inventory};
+use crate::dialects::{self, Dialects, Touched};
 use crate::gang::{self, GangFacts, PodGroup, PriorityClass};
 use crate::node::{self, NodeFacts};
 use crate::numa::{self, ZoneRecord, Zones};
@@ -16,8 +17,9 @@ use crate::volume::{self, Storage};
 use crate::{Settings, links, podgang, queue, volcano};
 use muster_model::volcano::{DisruptionBudget, NamespaceQuota};
 use muster_model::{
-    Allocation, Change, Claim, ClaimUse, Device, DeviceName, Diagnostic, Expr, Gang, Key, Labels, Links,
-    Name, Node, NodeTerm, Op, Placement, Pod, Queue, Resource, Shape, Time, Topology, ZoneUse,
+    Allocation, Amounts, Change, Claim, ClaimUse, Device, DeviceName, Diagnostic, Dialect, Expr, Gang, Key,
+    Labels, Links, Name, Node, NodeTerm, Op, Placement, Pod, Queue, Resource, Shape, Time, Topology, ZoneUse,
+    own_name,
 };
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -51,9 +53,11 @@ pub struct Translator {
     device_classes: BTreeMap<Name, device::ClassFacts>,
     claims: BTreeMap<Key, device::ClaimFacts>,
     volcano_groups: BTreeMap<Key, volcano::GroupFacts>,
+    n_volcano_pods: usize,
     hyper_nodes: BTreeMap<Name, volcano::HyperNodeFacts>,
     budgets: BTreeMap<Key, Arc<DisruptionBudget>>,
     quotas: BTreeMap<Key, Arc<NamespaceQuota>>,
+    dialects: Dialects,
 
     // What was decided and is not yet to be seen in the objects.
     assumed: BTreeMap<Key, Assumed>,
@@ -280,7 +284,9 @@ impl Translator {
 
     /// The pods of a gang as they were last handed out.
     pub fn made_pods_of(&self, gang: &Key) -> impl Iterator<Item = &Arc<Pod>> {
-        let named = self.users.get(&Ref::PodGroup(gang.clone())).into_iter().flatten().cloned();
+        let named = self.dialects.named_by_pods(gang).into_iter();
+        let named =
+            named.flat_map(|group| self.users.get(&Ref::PodGroup(group)).into_iter().flatten().cloned());
         let lone = (!self.pod_groups.contains_key(gang)).then(|| beside(gang));
         named.chain(lone).filter_map(|key| self.made.pods.get(&key))
     }
@@ -525,13 +531,15 @@ impl Translator {
                 }
             }
             Kind::VolcanoPodGroup => {
-                let key = object.key();
+                let key = volcano::gang_key(object);
                 self.volcano_groups.insert(key.clone(), volcano::pod_group(object));
                 self.touch_group(key);
+                self.stale.queues.extend(volcano::implicit_queues());
             }
             Kind::VolcanoQueue => {
-                self.queues.insert(name.clone(), Arc::new(volcano::queue(object)));
-                self.stale.queues.insert(name);
+                let queue = volcano::queue(object);
+                self.stale.queues.insert(queue.name.clone());
+                self.queues.insert(queue.name.clone(), Arc::new(queue));
             }
             Kind::HyperNode => {
                 self.hyper_nodes.insert(name, volcano::hyper_node(object));
@@ -547,6 +555,12 @@ impl Translator {
                 self.quotas.insert(key.clone(), Arc::new(volcano::namespace_quota(object)));
                 self.stale.quotas.insert(key);
             }
+            Kind::T9kPodGroup
+            | Kind::T9kQueue
+            | Kind::KoordinatorPodGroup
+            | Kind::ElasticQuota
+            | Kind::KubernetesPodGroup
+            | Kind::Workload => self.take_of_dialect(kind, object, true),
             Kind::ResourceClaim => {
                 let key = object.key();
                 self.claims.insert(key.clone(), device::claim(object, &self.settings.queue_label));
@@ -640,13 +654,15 @@ impl Translator {
                 self.stale.all_claims = true;
             }
             Kind::VolcanoPodGroup => {
-                let key = object.key();
+                let key = volcano::gang_key(object);
                 self.volcano_groups.remove(&key);
                 self.touch_group(key);
+                self.stale.queues.extend(volcano::implicit_queues());
             }
             Kind::VolcanoQueue => {
-                self.queues.remove(name);
-                self.stale.queues.insert(name.into());
+                let name = volcano::queue_name(name);
+                self.queues.remove(&name);
+                self.stale.queues.insert(name);
             }
             Kind::HyperNode => {
                 self.hyper_nodes.remove(name);
@@ -662,11 +678,67 @@ impl Translator {
                 self.quotas.remove(&key);
                 self.stale.quotas.insert(key);
             }
+            Kind::T9kPodGroup
+            | Kind::T9kQueue
+            | Kind::KoordinatorPodGroup
+            | Kind::ElasticQuota
+            | Kind::KubernetesPodGroup
+            | Kind::Workload => self.take_of_dialect(kind, object, false),
             Kind::ResourceClaim => {
                 let key = object.key();
                 self.claims.remove(&key);
                 self.touch(&Ref::ResourceClaim(key.clone()));
                 self.stale.claims.insert(key);
+            }
+        }
+    }
+
+    /// An object of one of the small dialects.
+    fn take_of_dialect(&mut self, kind: Kind, object: &Object<'_>, present: bool) {
+        let kind = match kind {
+            Kind::T9kPodGroup => dialects::Kind::T9kPodGroup,
+            Kind::T9kQueue => dialects::Kind::T9kQueue,
+            Kind::KoordinatorPodGroup => dialects::Kind::KoordinatorPodGroup,
+            Kind::ElasticQuota => dialects::Kind::ElasticQuota,
+            Kind::KubernetesPodGroup => dialects::Kind::PodGroup,
+            Kind::Workload => dialects::Kind::Workload,
+            _ => return,
+        };
+        let Touched { gangs, groups, begins, queues, topologies, all } =
+            self.dialects.take(kind, object, present, &self.settings.queue_label);
+        self.stale.gangs.extend(gangs);
+        for group in groups {
+            self.touch_group(group);
+        }
+        if let Some(start) = begins {
+            let beginning = format!("{}/", start.name);
+            let from = Ref::PodGroup(Key::new(start.namespace.clone(), &*beginning));
+            let of_workload = |object: &Ref| match object {
+                Ref::PodGroup(key) if key.namespace == start.namespace => {
+                    key.name.starts_with(&*beginning).then(|| key.clone())
+                }
+                _ => None,
+            };
+            let named: Vec<Key> =
+                self.users.range(from..).map_while(|(object, _)| of_workload(object)).collect();
+            for group in named {
+                self.touch_group(group);
+            }
+        }
+        self.stale.queues.extend(queues);
+        self.stale.topologies.extend(topologies);
+        // Gangs and pods say the name of their queue, or none; either way they are of another now.
+        if let Some(dialect) = all {
+            self.stale.queues.extend(self.dialects.queue_names(dialect));
+            self.stale.gangs.extend(self.dialects.gangs(dialect));
+            let theirs =
+                self.pods.values().filter(|pod| pod.member.as_ref().is_some_and(|m| m.dialect() == dialect));
+            for pod in theirs {
+                self.stale.pods.insert(pod.key.clone());
+                if pod.group.is_none() {
+                    self.stale.gangs.insert(pod.key.clone());
+                    self.stale.gangs.insert(aside(&pod.key));
+                }
             }
         }
     }
@@ -681,7 +753,7 @@ impl Translator {
         for group in held_for_others(&facts) {
             self.reservations.entry(group.clone()).or_default().insert(facts.key.clone());
         }
-        self.touch_pod(&facts);
+        self.touch_pod(&facts, true);
         self.note_ending(&facts, true);
         self.pods.insert(facts.key.clone(), facts);
     }
@@ -702,7 +774,7 @@ impl Translator {
         for group in held_for_others(&facts) {
             leave(&mut self.reservations, group, key);
         }
-        self.touch_pod(&facts);
+        self.touch_pod(&facts, false);
         self.note_ending(&facts, false);
     }
 
@@ -731,12 +803,30 @@ impl Translator {
         }
     }
 
-    fn touch_pod(&mut self, facts: &PodFacts) {
+    fn touch_pod(&mut self, facts: &PodFacts, came: bool) {
+        if facts.member.is_some() {
+            let gangs = self.dialects.note_pod(facts, came);
+            if let [before, after] = gangs.as_slice()
+                && before != after
+            {
+                for gang in [before, after] {
+                    let named = self.dialects.named_by_pods(gang);
+                    named.into_iter().for_each(|group| self.touch(&Ref::PodGroup(group)));
+                }
+            }
+            self.stale.gangs.extend(gangs);
+            self.stale.queues.extend(self.dialects.brought_by(facts));
+        }
         self.stale.claims.extend(refs(facts).into_iter().filter_map(Ref::resource_claim));
         self.stale.pods.insert(facts.key.clone());
         // Which sub-groups and roles a Volcano group has is said by its pods.
         if facts.volcano.is_some() {
             self.stale.gangs.extend(facts.group.clone());
+            self.n_volcano_pods =
+                if came { self.n_volcano_pods + 1 } else { self.n_volcano_pods.saturating_sub(1) };
+            if self.n_volcano_pods <= 1 {
+                self.stale.queues.extend(volcano::implicit_queues());
+            }
         }
         if facts.alone.is_some() {
             self.stale.gangs.insert(facts.key.clone());
@@ -783,6 +873,11 @@ impl Translator {
         }
         if stale.priority_classes {
             stale.gangs.extend(self.volcano_groups.keys().cloned());
+            let made = |pod: &&PodFacts| pod.made_group.is_some();
+            stale.gangs.extend(self.pods.values().filter(made).filter_map(|pod| pod.group.clone()));
+            for dialect in [Dialect::Koordinator, Dialect::Kubernetes] {
+                stale.gangs.extend(self.dialects.gangs(dialect));
+            }
         }
         if stale.priority_classes || !stale.topologies.is_empty() {
             let concerns = |facts: &GangFacts| stale.priority_classes || facts.has_topology();
@@ -815,10 +910,23 @@ impl Translator {
         let mut changes = Vec::new();
         let mut stale = std::mem::take(&mut self.stale);
         self.spread(&mut stale);
+        let nodes_changed = !stale.nodes.is_empty();
+        let nodes = &self.nodes;
+        let capacity = || {
+            let mut sum = Amounts::new();
+            nodes.values().for_each(|facts| sum.add_all(&facts.node.allocatable));
+            sum
+        };
+        stale.queues.extend(self.dialects.divide(capacity, nodes_changed));
+        let has_volcano = self.n_volcano_pods > 0 || !self.volcano_groups.is_empty();
         for name in stale.queues {
             let implicit = self.settings.implicit_default_queue && name == self.settings.default_queue;
-            let queue = self.queues.get(&name).cloned();
+            let queue = self.queues.get(&name).cloned().or_else(|| self.dialects.queue(&name).map(Arc::new));
             let queue = queue.or_else(|| implicit.then(|| Arc::new(queue::unlimited(&name))));
+            let queue = queue.or_else(|| {
+                let implicit = self.settings.implicit_default_queue && has_volcano;
+                implicit.then(|| volcano::implicit_queue(&name)).flatten().map(Arc::new)
+            });
             update(&mut self.made.queues, name, queue, Change::PutQueue, Change::DropQueue, &mut changes);
         }
         if stale.hyper_nodes || (!self.hyper_nodes.is_empty() && !stale.nodes.is_empty()) {
@@ -829,7 +937,8 @@ impl Translator {
                 volcano::hypernodes(&self.hyper_nodes, self.nodes.values().map(|facts| &facts.node))
                     .map(Arc::new)
             } else {
-                self.topologies.get(&name).cloned().map(Arc::new)
+                let topology = self.topologies.get(&name).cloned();
+                topology.or_else(|| self.dialects.topology(&name)).map(Arc::new)
             };
             update(
                 &mut self.made.topologies,
@@ -858,6 +967,8 @@ impl Translator {
             update(&mut self.made.claims, key, claim, Change::PutClaim, Change::DropClaim, &mut changes);
         }
         self.inventory.tidy(self.claims.len());
+        // Where there is nothing of Volcano's, nobody looks at these.
+        let n_before = changes.len();
         for key in stale.budgets {
             let budget = self.budgets.get(&key).cloned();
             update(&mut self.made.budgets, key, budget, Change::PutBudget, Change::DropBudget, &mut changes);
@@ -866,12 +977,12 @@ impl Translator {
             let quota = self.quotas.get(&key).cloned();
             update(&mut self.made.quotas, key, quota, Change::PutQuota, Change::DropQuota, &mut changes);
         }
+        let mut n_quiet = if has_volcano { 0 } else { changes.len() - n_before };
         for key in stale.gangs {
             let gang = self.gang(&key).map(Arc::new);
             update(&mut self.made.gangs, key, gang, Change::PutGang, Change::DropGang, &mut changes);
         }
         let mut shared = std::mem::take(&mut self.shared);
-        let mut n_quiet = 0;
         // Those who hold a GPU for others come last: what they hold depends on whether anybody shares it.
         let reserves = |key: &Key| self.pods.get(key).is_some_and(|facts| facts.reserved > 0);
         let (mut last, mut first): (BTreeSet<Key>, BTreeSet<Key>) =
@@ -961,12 +1072,21 @@ impl Translator {
     }
 
     fn gang(&self, key: &Key) -> Option<Gang> {
-        // Where both systems have a group of this name, KAI's is meant.
-        if let (Some(group), None) = (self.volcano_groups.get(key), self.pod_groups.get(key)) {
+        if key.name.starts_with(volcano::PREFIX) {
+            let group = self.volcano_group(key)?;
             let pods = self.users.get(&Ref::PodGroup(key.clone())).into_iter().flatten();
             let facts = pods.filter_map(|pod| self.pods.get(pod));
             let said = facts.filter_map(|pod| Some((&*pod.labels, &pod.volcano.as_ref()?.role)));
             return Some(group.resolve(said, &self.priority_classes));
+        }
+        if dialects::is_of(key).is_some() {
+            let pods_of = |group: Key| {
+                let pods = self.users.get(&Ref::PodGroup(group)).into_iter().flatten();
+                pods.filter_map(|pod| self.pods.get(pod)).collect::<Vec<_>>()
+            };
+            let parts: Vec<Vec<&PodFacts>> =
+                self.dialects.named_by_pods(key).into_iter().map(pods_of).collect();
+            return self.dialects.gang(key, &parts, &self.priority_classes);
         }
         if let Some(group) = self.pod_groups.get(key) {
             let PodGroup::Gang(facts) = group else { return None };
@@ -983,9 +1103,21 @@ impl Translator {
         if pod.is_over() || self.gang_key(pod).as_ref() != Some(key) {
             return None;
         }
+        if let Some(gang) = self.dialects.gang_of_one(key, pod, &self.priority_classes) {
+            return Some(gang);
+        }
         let mut gang = facts.resolve(&self.priority_classes, &self.topologies, &self.settings);
         gang.key = key.clone();
         Some(gang)
+    }
+
+    /// The pod group of a gang of Volcano's: as somebody made it, or as Volcano's controller would for the first of its pods.
+    fn volcano_group(&self, gang: &Key) -> Option<&volcano::GroupFacts> {
+        let made = || {
+            let pods = self.users.get(&Ref::PodGroup(gang.clone())).into_iter().flatten();
+            pods.filter_map(|pod| self.pods.get(pod)).find_map(|pod| pod.made_group.as_deref())
+        };
+        self.volcano_groups.get(gang).or_else(made)
     }
 
     /// A pod without a group is a gang by its own name, unless a group has that name.
@@ -994,7 +1126,7 @@ impl Translator {
             return None;
         }
         match &pod.group {
-            Some(group) => Some(group.clone()),
+            Some(group) => self.dialects.gang_of(pod).or_else(|| Some(group.clone())),
             None if self.pod_groups.contains_key(&pod.key) => Some(aside(&pod.key)),
             None => Some(pod.key.clone()),
         }
@@ -1044,10 +1176,13 @@ impl Translator {
             state = muster_model::PodState::Releasing;
         }
         let waiting = matches!(state, muster_model::PodState::Gated | muster_model::PodState::Pending);
+        let (only, hindrance) = self.dialects.rules(facts);
+        let stray = stray.or(hindrance);
         let shape = match (&facts.refs, stray) {
-            (None, None) if held == 0 => Arc::clone(&facts.shape),
+            (None, None) if held == 0 && only.is_empty() => Arc::clone(&facts.shape),
             (refs, stray) => {
                 let mut shape = Shape::clone(&facts.shape);
+                shape.node.all.extend_from_slice(only);
                 if held > 0 {
                     shape.requests.set(Resource::Gpu, held);
                 }
@@ -1115,9 +1250,21 @@ impl Translator {
         found: &mut Found<'_>,
     ) -> (Option<Name>, Option<Name>) {
         let Some(gang) = gang.filter(|_| pod.group.is_some()) else { return (None, None) };
-        if let (Some(task), Some(group), None) =
-            (&pod.volcano, self.volcano_groups.get(gang), self.pod_groups.get(gang))
-        {
+        if pod.member.is_some() {
+            return match self.dialects.leaf_of(pod, gang) {
+                Ok(leaf) => (leaf, None),
+                Err(dialects::GroupMissing) => {
+                    if !pod.is_over() {
+                        let name = dialects::shown(&gang.name);
+                        let message =
+                            format!("the group {name} that it names is not there; the pod waits until it is");
+                        found.say("", message);
+                    }
+                    (None, None)
+                }
+            };
+        }
+        if let (Some(task), Some(group)) = (&pod.volcano, self.volcano_group(gang)) {
             return (Some(group.leaf_of(&pod.labels, &task.role)), None);
         }
         let facts = match self.pod_groups.get(gang) {
@@ -1126,7 +1273,8 @@ impl Translator {
             None => {
                 // What is over outlives its group.
                 if !pod.is_over() {
-                    let message = format!("PodGroup {} is not there; the pod waits until it is", gang.name);
+                    let message =
+                        format!("PodGroup {} is not there; the pod waits until it is", own_name(&gang.name));
                     found.say("metadata.annotations[pod-group-name]", message);
                 }
                 return (None, None);
@@ -1231,7 +1379,9 @@ fn on_node(name: &Name) -> NodeTerm {
 
 /// The pod holds what it held, where it held it, and is only further in its life.
 fn is_only_further(old: &Pod, new: &Pod) -> bool {
-    old.state.stays()
+    // How far Volcano's pods are decides on the phase of their group.
+    old.volcano.is_none()
+        && old.state.stays()
         && new.state.stays()
         && old.node == new.node
         && old.gang == new.gang
@@ -1397,6 +1547,14 @@ pub enum Kind {
     HyperNode,
     PodDisruptionBudget,
     ResourceQuota,
+    T9kPodGroup,
+    T9kQueue,
+    KoordinatorPodGroup,
+    ElasticQuota,
+    /// `scheduling.k8s.io/v1alpha2`.
+    KubernetesPodGroup,
+    /// `scheduling.k8s.io/v1alpha1`, whose gangs are inside.
+    Workload,
 }
 
 impl Kind {
@@ -1428,11 +1586,18 @@ impl Kind {
             ("topology.volcano.sh", "HyperNode") => Self::HyperNode,
             ("policy", "PodDisruptionBudget") => Self::PodDisruptionBudget,
             ("", "ResourceQuota") => Self::ResourceQuota,
+            ("scheduler.tensorstack.dev", "PodGroup") => Self::T9kPodGroup,
+            ("scheduler.tensorstack.dev", "Queue") => Self::T9kQueue,
+            ("scheduling.sigs.k8s.io", "PodGroup") => Self::KoordinatorPodGroup,
+            ("scheduling.sigs.k8s.io", "ElasticQuota") => Self::ElasticQuota,
+            ("scheduling.k8s.io", "PodGroup") => Self::KubernetesPodGroup,
+            ("scheduling.k8s.io", "Workload") if version == "v1alpha1" => Self::Workload,
             _ => return None,
         })
     }
 
-    pub const ALL: [Self; 18] = [
+    /// Every kind, what others refer to before those who refer to it.
+    pub const ALL: [Self; 29] = [
         Self::Namespace,
         Self::PriorityClass,
         Self::Queue,
@@ -1447,11 +1612,32 @@ impl Kind {
         Self::DeviceClass,
         Self::ResourceSlice,
         Self::ResourceClaim,
+        Self::VolcanoQueue,
+        Self::HyperNode,
+        Self::PodDisruptionBudget,
+        Self::ResourceQuota,
+        Self::T9kQueue,
+        Self::ElasticQuota,
         Self::PodGroup,
         Self::PodGang,
+        Self::VolcanoPodGroup,
+        Self::T9kPodGroup,
+        Self::KoordinatorPodGroup,
+        Self::KubernetesPodGroup,
+        Self::Workload,
         Self::BindRequest,
         Self::Pod,
     ];
+
+    /// A name that no other kind has: its own, with the group where several systems have a kind of this name.
+    pub fn id(self) -> String {
+        let shared = |other: &Self| *other != self && other.name() == self.name();
+        match self {
+            Self::PodGroup | Self::Queue => self.name().to_owned(),
+            kind if Self::ALL.iter().any(shared) => format!("{}.{}", kind.name(), kind.resource().0),
+            kind => kind.name().to_owned(),
+        }
+    }
 
     /// Where objects of this kind are in the API: the group and version to ask for, and the plural.
     pub fn resource(self) -> (&'static str, &'static str, &'static str) {
@@ -1479,6 +1665,12 @@ impl Kind {
             Self::HyperNode => ("topology.volcano.sh", "v1alpha1", "hypernodes"),
             Self::PodDisruptionBudget => ("policy", "v1", "poddisruptionbudgets"),
             Self::ResourceQuota => ("", "v1", "resourcequotas"),
+            Self::T9kPodGroup => ("scheduler.tensorstack.dev", "v1beta1", "podgroups"),
+            Self::T9kQueue => ("scheduler.tensorstack.dev", "v1beta1", "queues"),
+            Self::KoordinatorPodGroup => ("scheduling.sigs.k8s.io", "v1alpha1", "podgroups"),
+            Self::ElasticQuota => ("scheduling.sigs.k8s.io", "v1alpha1", "elasticquotas"),
+            Self::KubernetesPodGroup => ("scheduling.k8s.io", "v1alpha2", "podgroups"),
+            Self::Workload => ("scheduling.k8s.io", "v1alpha1", "workloads"),
         }
     }
 
@@ -1507,6 +1699,10 @@ impl Kind {
             Self::HyperNode => "HyperNode",
             Self::PodDisruptionBudget => "PodDisruptionBudget",
             Self::ResourceQuota => "ResourceQuota",
+            Self::T9kPodGroup | Self::KoordinatorPodGroup | Self::KubernetesPodGroup => "PodGroup",
+            Self::T9kQueue => "Queue",
+            Self::ElasticQuota => "ElasticQuota",
+            Self::Workload => "Workload",
         }
     }
 }

@@ -22,6 +22,18 @@ use muster_model::{
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+/// What the names of Volcano's gangs and queues begin with in the model.
+pub(crate) const PREFIX: &str = "volcano/";
+
+/// The queue of those that name none; it is there even if nobody made it, and so is the one that all hang from.
+const DEFAULT_QUEUE: &str = "default";
+const ROOT_QUEUE: &str = "root";
+
+/// Whether a text is a regular expression that hypernodes may select by.
+pub fn is_pattern(text: &str) -> bool {
+    regex::RegexBuilder::new(text).size_limit(1 << 20).build().is_ok()
+}
+
 /// The name of the topology that hypernodes make.
 pub(crate) const HYPERNODES: &str = "hypernodes";
 
@@ -29,6 +41,8 @@ pub(crate) const HYPERNODES: &str = "hypernodes";
 const MOST_LEVELS: usize = 32;
 
 const GROUP: [&str; 2] = ["scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name"];
+const QUEUE: &str = "scheduling.volcano.sh/queue-name";
+const MIN_MEMBER: &str = "scheduling.volcano.sh/group-min-member";
 const ROLE: &str = "volcano.sh/task-spec";
 const INDEX: &str = "volcano.sh/task-index";
 const PRIORITY: &str = "volcano.sh/task-priority";
@@ -59,10 +73,91 @@ pub(crate) struct GroupFacts {
 /// Where a pod is among the sub-groups: a policy, and the values of its labels.
 type Place = (usize, Vec<Name>);
 
-/// The pod group that a pod names.
+/// The key of a gang by its PodGroup's.
+pub(crate) fn gang_key(object: &Object<'_>) -> Key {
+    named(object.namespace(), object.name())
+}
+
+fn named(namespace: &str, name: &str) -> Key {
+    Key::new(namespace, format!("{PREFIX}{name}"))
+}
+
+/// The name of a queue in the model.
+pub(crate) fn queue_name(name: &str) -> Name {
+    format!("{PREFIX}{name}").into()
+}
+
+/// The gang of the pod group that a pod names.
 pub(crate) fn group_of(object: &Object<'_>) -> Option<Key> {
     let name = GROUP.iter().find_map(|key| object.annotation(key))?;
-    Some(Key::new(object.namespace(), name))
+    Some(named(object.namespace(), name))
+}
+
+/// The gang of a pod that names no pod group, as Volcano's controller makes the group: one for all pods of an owner.
+pub(crate) fn made_group(object: &Object<'_>, requests: &Amounts) -> (Key, GroupFacts) {
+    let owners = object.get("metadata").get("ownerReferences");
+    let controller = owners.list().find(|owner| owner.get("controller").bool() == Some(true));
+    let owner = controller.and_then(|owner| owner.get("uid").word());
+    let uid = owner.map_or_else(|| object.uid(|| object.name().to_owned()), Name::from);
+    let key = named(object.namespace(), &format!("podgroup-{uid}"));
+    let said = |key: &str| object.annotation(key);
+    let min_member = said(MIN_MEMBER).and_then(|text| text.parse().ok()).filter(|n| *n > 0).unwrap_or(1);
+    let min_resources =
+        requests.iter().map(|(resource, n)| (resource.clone(), n.saturating_mul(i64::from(min_member))));
+    let facts = Facts {
+        min_member,
+        min_resources: Some(min_resources.collect()),
+        preemptable: said_bool(object, PREEMPTABLE),
+        revocable: self::said(object, ZONE) == Some("*"),
+        ..Facts::default()
+    };
+    let group = GroupFacts {
+        gang: gang(
+            key.clone(),
+            key.to_string().into(),
+            said(QUEUE).unwrap_or(DEFAULT_QUEUE),
+            object.created(),
+        ),
+        class: object.get("spec").get("priorityClassName").name(),
+        facts,
+        rules: Vec::new(),
+    };
+    (key, group)
+}
+
+/// What a Pod asks for, as a PodGroup's `minResources` says it.
+pub fn request_of(pod: &serde_json::Value) -> serde_json::Value {
+    let object = Object::new("Pod", pod);
+    let amounts = crate::request::request(&object, object.get("spec")).amounts;
+    let shown = amounts.iter().filter(|(resource, n)| *n > 0 && **resource != muster_model::Resource::Pods);
+    let entries = shown.map(|(resource, n)| match resource {
+        muster_model::Resource::Cpu => ("cpu".to_owned(), format!("{n}m")),
+        muster_model::Resource::Gpu => ("nvidia.com/gpu".to_owned(), (n / muster_model::GPU).to_string()),
+        other => (other.to_string(), n.to_string()),
+    });
+    entries
+        .map(|(name, text)| (name, serde_json::Value::String(text)))
+        .collect::<serde_json::Map<_, _>>()
+        .into()
+}
+
+fn gang(key: Key, uid: Name, queue: &str, created: muster_model::Time) -> Gang {
+    Gang {
+        key,
+        uid,
+        queue: queue_name(queue),
+        priority: 0,
+        preemptibility: Preemptibility::Preemptible,
+        created,
+        groups: Vec::new(),
+        last_start: None,
+        last_eviction: None,
+        stale_since: None,
+        preemption_delay: Span::ZERO,
+        staleness_grace: None,
+        declared_end: None,
+        volcano: None,
+    }
 }
 
 /// An annotation, or a label of that name.
@@ -265,22 +360,12 @@ pub(crate) fn pod_group(object: &Object<'_>) -> GroupFacts {
         },
     };
     GroupFacts {
-        gang: Gang {
-            key: object.key(),
-            uid: object.uid(|| object.key().to_string()),
-            queue: spec.get("queue").word().unwrap_or("default").into(),
-            priority: 0,
-            preemptibility: Preemptibility::Preemptible,
-            created: object.created(),
-            groups: Vec::new(),
-            last_start: None,
-            last_eviction: None,
-            stale_since: None,
-            preemption_delay: Span::ZERO,
-            staleness_grace: None,
-            declared_end: None,
-            volcano: None,
-        },
+        gang: gang(
+            gang_key(object),
+            object.uid(|| object.key().to_string()),
+            spec.get("queue").word().unwrap_or(DEFAULT_QUEUE),
+            object.created(),
+        ),
         class: spec.get("priorityClassName").name(),
         facts,
         rules,
@@ -405,7 +490,8 @@ pub(crate) fn queue(object: &Object<'_>) -> Queue {
     });
     let facts = QueueFacts {
         weight: spec.get("weight").int().unwrap_or(0),
-        open: state.str() == Some("Open"),
+        // A queue that no controller has looked at yet is open.
+        open: matches!(state.str().unwrap_or(""), "" | "Open"),
         reclaimable: spec.get("reclaimable").bool().unwrap_or(true),
         guarantee: amounts(spec.get("guarantee").get("resource")),
         deserved: amounts(spec.get("deserved")),
@@ -426,18 +512,32 @@ pub(crate) fn queue(object: &Object<'_>) -> Queue {
     }
     let priority = spec.get("priority").int().unwrap_or(0);
     Queue {
-        name: object.name().into(),
+        name: queue_name(object.name()),
         uid: object.uid(|| object.name().to_owned()),
         display: None,
-        parent: spec.get("parent").name(),
+        parent: spec.get("parent").word().map(queue_name),
         priority: i32::try_from(priority).unwrap_or(if priority < 0 { i32::MIN } else { i32::MAX }),
         created: object.created(),
         shares,
         preempt_min_runtime: None,
         reclaim_min_runtime: None,
         usage: BTreeMap::new(),
+        tree: muster_model::Dialect::Volcano,
         volcano: Some(Arc::new(facts)),
     }
+}
+
+/// The queues that are there even if nobody made them, by their names in the model.
+pub(crate) fn implicit_queues() -> [Name; 2] {
+    [DEFAULT_QUEUE, ROOT_QUEUE].map(queue_name)
+}
+
+/// Such a queue; `None`: somebody has to make it.
+pub(crate) fn implicit_queue(name: &Name) -> Option<Queue> {
+    let own = name.strip_prefix(PREFIX).filter(|own| [DEFAULT_QUEUE, ROOT_QUEUE].contains(own))?;
+    let value = serde_json::json!({"metadata": {"name": own},
+        "spec": {"weight": 1, "reclaimable": own == DEFAULT_QUEUE}});
+    Some(queue(&Object::new("Queue", &value)))
 }
 
 /// The path and the weights of a queue, from its annotations.

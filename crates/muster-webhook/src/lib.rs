@@ -43,9 +43,9 @@ pub use mutate::pod::{Grouper, Membership};
 pub use register::{FailurePolicy, Reach, Registration};
 pub use request::{Asked, Caller, Operation};
 pub use review::{Hook, Reviewer};
-pub use settings::{Grove, OWN_NAMESPACES, SYSTEM_NAMESPACES, Settings};
+pub use settings::{Grove, OWN_NAMESPACES, Others, SYSTEM_NAMESPACES, Settings};
 pub use verdict::{FieldError, Verdict};
-pub use world::{Given, Namespace, RuntimeClass, Watched, World};
+pub use world::{Given, Namespace, Other, OtherKind, RuntimeClass, Watched, World};
 
 /// How admission runs.
 #[derive(Clone)]

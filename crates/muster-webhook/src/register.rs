@@ -110,7 +110,7 @@ pub fn configurations(
     if !here.contains(&DEFAULT_SCHEDULER) {
         here.push(DEFAULT_SCHEDULER);
     }
-    let mutating = vec![
+    let mut mutating = vec![
         writer.webhook(
             "pods",
             Hook::MutatePod,
@@ -202,6 +202,9 @@ pub fn configurations(
         ));
     }
     validating.extend(writer.grove());
+    let (filled_in, judged) = writer.others();
+    mutating.extend(filled_in);
+    validating.extend(judged);
     let head = |kind: &str, webhooks: Vec<Value>| {
         json!({
             "apiVersion": "admissionregistration.k8s.io/v1", "kind": kind,
@@ -301,6 +304,51 @@ impl Writer<'_> {
             all.push(webhook);
         }
         all
+    }
+
+    /// The kinds of T9k, Koordinator and Volcano, and pods of their schedulers: what is filled in, and what is judged.
+    fn others(&self) -> (Vec<Value>, Vec<Value>) {
+        let one = |name: &str, hook: Hook, group: &str, version: &str, plural: &str, scope: &str| {
+            let operations: &[&str] = match hook {
+                hook if !hook.sees_updates() => &["CREATE"],
+                Hook::ValidateVolcanoQueue | Hook::ValidateElasticQuota => &["CREATE", "UPDATE", "DELETE"],
+                _ => &["CREATE", "UPDATE"],
+            };
+            let rules = json!([{"apiGroups": [group], "apiVersions": [version], "resources": [plural],
+                                "operations": operations, "scope": scope}]);
+            // Their own admission may be there too, and work must not stop where nobody asked for ours.
+            self.webhook(name, hook, FailurePolicy::Ignore, rules, &[], vec![])
+        };
+        let (t9k, volcano) = ("scheduler.tensorstack.dev", "scheduling.volcano.sh");
+        let (of, here) = ("Namespaced", "Cluster");
+        let filled_in = vec![
+            one("volcano-queues", Hook::DefaultVolcanoQueue, volcano, "v1beta1", "queues", here),
+            one("volcano-podgroups", Hook::DefaultVolcanoPodGroup, volcano, "v1beta1", "podgroups", of),
+            one("volcano-jobs", Hook::DefaultVolcanoJob, "batch.volcano.sh", "v1alpha1", "jobs", of),
+        ];
+        let pods = json!([{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"],
+                           "operations": ["CREATE", "UPDATE"], "scope": of}]);
+        let conditions = vec![
+            self.scheduler_is("object.spec", &self.settings.others.names()),
+            json!({"name": "says-something-new", "expression": SAYS_SOMETHING_NEW}),
+            self.not_our_own(),
+        ];
+        let quotas = "scheduling.sigs.k8s.io";
+        let mut judged = vec![
+            one("t9k-podgroups", Hook::ValidateT9kPodGroup, t9k, "v1beta1", "podgroups", of),
+            one("t9k-queues", Hook::ValidateT9kQueue, t9k, "v1beta1", "queues", of),
+            one("elasticquotas", Hook::ValidateElasticQuota, quotas, "v1alpha1", "elasticquotas", of),
+            one("volcano-queues", Hook::ValidateVolcanoQueue, volcano, "v1beta1", "queues", here),
+            one("volcano-podgroups", Hook::ValidateVolcanoPodGroup, volcano, "v1beta1", "podgroups", of),
+            one("volcano-jobs", Hook::ValidateVolcanoJob, "batch.volcano.sh", "v1alpha1", "jobs", of),
+            one("hypernodes", Hook::ValidateHyperNode, "topology.volcano.sh", "v1alpha1", "hypernodes", here),
+        ];
+        // Without conditions every pod of the cluster would be sent for the few that are meant.
+        if self.registration.match_conditions {
+            let ignore = FailurePolicy::Ignore;
+            judged.push(self.webhook("others-pods", Hook::ValidateOthersPod, ignore, pods, &[], conditions));
+        }
+        (filled_in, judged)
     }
 
     fn webhook(

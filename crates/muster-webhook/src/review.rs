@@ -34,10 +34,22 @@ pub enum Hook {
     ValidateScalingGroup,
     ValidateTopologyBinding,
     ProtectManaged,
+    /// Pods of T9k's, Koordinator's and Volcano's schedulers, each by the rules of its system.
+    ValidateOthersPod,
+    ValidateT9kPodGroup,
+    ValidateT9kQueue,
+    ValidateElasticQuota,
+    DefaultVolcanoQueue,
+    ValidateVolcanoQueue,
+    DefaultVolcanoPodGroup,
+    ValidateVolcanoPodGroup,
+    DefaultVolcanoJob,
+    ValidateVolcanoJob,
+    ValidateHyperNode,
 }
 
 impl Hook {
-    pub const ALL: [Hook; 13] = [
+    pub const ALL: [Hook; 24] = [
         Hook::MutatePod,
         Hook::ValidatePod,
         Hook::ValidateTopology,
@@ -51,16 +63,31 @@ impl Hook {
         Hook::ValidateScalingGroup,
         Hook::ValidateTopologyBinding,
         Hook::ProtectManaged,
+        Hook::ValidateOthersPod,
+        Hook::ValidateT9kPodGroup,
+        Hook::ValidateT9kQueue,
+        Hook::ValidateElasticQuota,
+        Hook::DefaultVolcanoQueue,
+        Hook::ValidateVolcanoQueue,
+        Hook::DefaultVolcanoPodGroup,
+        Hook::ValidateVolcanoPodGroup,
+        Hook::DefaultVolcanoJob,
+        Hook::ValidateVolcanoJob,
+        Hook::ValidateHyperNode,
     ];
 
     /// Whether it changes objects, rather than judging them.
     pub fn mutates(self) -> bool {
-        matches!(self, Hook::MutatePod | Hook::DefaultSet)
+        self == Hook::MutatePod || self == Hook::DefaultSet || self.fills_in_for_volcano()
+    }
+
+    fn fills_in_for_volcano(self) -> bool {
+        matches!(self, Hook::DefaultVolcanoQueue | Hook::DefaultVolcanoPodGroup | Hook::DefaultVolcanoJob)
     }
 
     /// Whether it is asked about updates too.
     pub fn sees_updates(self) -> bool {
-        self != Hook::MutatePod
+        self != Hook::MutatePod && !self.fills_in_for_volcano()
     }
 
     /// The hooks that a request passes in a server that asks in its own process, where no registration sorts out who is asked. Of the parts of
@@ -98,6 +125,17 @@ impl Hook {
             Hook::ValidateScalingGroup => "/validate-grove-io-v1alpha1-podcliquescalinggroup",
             Hook::ValidateTopologyBinding => "/webhooks/validate-clustertopology",
             Hook::ProtectManaged => "/webhooks/authorizer-webhook",
+            Hook::ValidateOthersPod => "/pods/validate",
+            Hook::ValidateT9kPodGroup => "/validate-scheduler-tensorstack-dev-v1beta1-podgroup",
+            Hook::ValidateT9kQueue => "/validate-scheduler-tensorstack-dev-v1beta1-queue",
+            Hook::ValidateElasticQuota => "/validate-scheduling-sigs-k8s-io-v1alpha1-elasticquota",
+            Hook::DefaultVolcanoQueue => "/queues/mutate",
+            Hook::ValidateVolcanoQueue => "/queues/validate",
+            Hook::DefaultVolcanoPodGroup => "/podgroups/mutate",
+            Hook::ValidateVolcanoPodGroup => "/podgroups/validate",
+            Hook::DefaultVolcanoJob => "/jobs/mutate",
+            Hook::ValidateVolcanoJob => "/jobs/validate",
+            Hook::ValidateHyperNode => "/hypernodes/validate",
         }
     }
 
@@ -109,7 +147,16 @@ impl Hook {
     /// own process.
     pub fn of(group: &str, plural: &str) -> &'static [Hook] {
         match (group, plural) {
-            ("", "pods") => &[Hook::MutatePod, Hook::ValidatePod],
+            ("", "pods") => &[Hook::MutatePod, Hook::ValidatePod, Hook::ValidateOthersPod],
+            ("scheduler.tensorstack.dev", "podgroups") => &[Hook::ValidateT9kPodGroup],
+            ("scheduler.tensorstack.dev", "queues") => &[Hook::ValidateT9kQueue],
+            ("scheduling.sigs.k8s.io", "elasticquotas") => &[Hook::ValidateElasticQuota],
+            ("scheduling.volcano.sh", "queues") => &[Hook::DefaultVolcanoQueue, Hook::ValidateVolcanoQueue],
+            ("scheduling.volcano.sh", "podgroups") => {
+                &[Hook::DefaultVolcanoPodGroup, Hook::ValidateVolcanoPodGroup]
+            }
+            ("batch.volcano.sh", "jobs") => &[Hook::DefaultVolcanoJob, Hook::ValidateVolcanoJob],
+            ("topology.volcano.sh", "hypernodes") => &[Hook::ValidateHyperNode],
             ("kai.scheduler", "topologies") => &[Hook::ValidateTopology],
             ("kai.scheduler", "schedulingshards") => &[Hook::WarnShard],
             ("scheduling.run.ai", "queues") => &[Hook::ValidateQueue],
@@ -244,6 +291,34 @@ impl Reviewer {
             Hook::ValidateScalingGroup => validate::grove::group(asked, world),
             Hook::ValidateTopologyBinding => validate::grove::binding(asked, settings, world),
             Hook::ProtectManaged => validate::grove::protect(asked, caller, settings, world),
+            Hook::ValidateOthersPod => self.pod_of_another(asked),
+            Hook::ValidateT9kPodGroup => validate::t9k::group(asked, world),
+            Hook::ValidateT9kQueue => validate::t9k::queue(asked),
+            Hook::ValidateElasticQuota => validate::koordinator::quota(asked, world),
+            Hook::DefaultVolcanoQueue => mutate::volcano::queue(asked),
+            Hook::ValidateVolcanoQueue => validate::volcano::queue(asked, world),
+            Hook::DefaultVolcanoPodGroup => mutate::volcano::pod_group(asked, world),
+            Hook::ValidateVolcanoPodGroup => validate::volcano::pod_group(asked, world),
+            Hook::DefaultVolcanoJob => mutate::volcano::job(asked, settings.others.of_volcano()),
+            Hook::ValidateVolcanoJob => validate::volcano::job(asked, world),
+            Hook::ValidateHyperNode => validate::volcano::hyper_node(asked),
+        }
+    }
+
+    /// A pod by the rules of the system whose scheduler it names.
+    fn pod_of_another(&self, asked: &Asked<'_>) -> Verdict {
+        let pod = if asked.operation == Operation::Delete { asked.old } else { asked.object };
+        let scheduler = pod["spec"]["schedulerName"].as_str().unwrap_or_default();
+        let others = &self.settings.others;
+        let is_of = |names: &[String]| names.iter().any(|name| name == scheduler);
+        if is_of(&others.t9k) {
+            validate::t9k::pod(asked, &*self.world)
+        } else if is_of(&others.koordinator) {
+            validate::koordinator::pod(asked, &*self.world)
+        } else if is_of(&others.volcano) {
+            validate::volcano::pod(asked)
+        } else {
+            Verdict::default()
         }
     }
 }

@@ -28,6 +28,35 @@ pub struct Settings {
     /// Nothing in these namespaces is ever looked at.
     pub exempt_namespaces: Vec<String>,
     pub grove: Grove,
+    pub others: Others,
+}
+
+/// The schedulers of other systems whose pods and objects are judged by those systems' rules.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Others {
+    pub t9k: Vec<String>,
+    pub koordinator: Vec<String>,
+    pub volcano: Vec<String>,
+}
+
+impl Default for Others {
+    fn default() -> Self {
+        let one = |name: &str| vec![name.to_owned()];
+        Others { t9k: one("t9k-scheduler"), koordinator: one("koord-scheduler"), volcano: one("volcano") }
+    }
+}
+
+impl Others {
+    /// All of their names.
+    pub fn names(&self) -> Vec<&str> {
+        let all = [&self.t9k, &self.koordinator, &self.volcano];
+        all.into_iter().flatten().map(String::as_str).collect()
+    }
+
+    /// The name that Volcano's jobs are given.
+    pub fn of_volcano(&self) -> &str {
+        self.volcano.first().map_or("volcano", String::as_str)
+    }
 }
 
 /// What is asked about Grove's kinds.
@@ -76,6 +105,7 @@ impl Default for Settings {
                 .map(str::to_owned)
                 .collect(),
             grove: Grove::default(),
+            others: Others::default(),
         }
     }
 }

@@ -12,6 +12,7 @@ use muster_runtime::common::{PriorityClass, Queue};
 use muster_runtime::object::{Meta, Object};
 use muster_runtime::{Context, Key, Store};
 use serde::Deserialize;
+use serde_json::Value;
 
 use crate::settings::Settings;
 
@@ -20,6 +21,9 @@ muster_runtime::kinds! {
     RuntimeClass = "node.k8s.io" "v1" "RuntimeClass" "runtimeclasses";
     CliqueMinimum = "grove.io" "v1alpha1" "PodClique" "podcliques";
     GroupMinimum = "grove.io" "v1alpha1" "PodCliqueScalingGroup" "podcliquescalinggroups";
+    T9kQueue = "scheduler.tensorstack.dev" "v1beta1" "Queue" "queues";
+    VolcanoQueue = "scheduling.volcano.sh" "v1beta1" "Queue" "queues";
+    ElasticQuota = "scheduling.sigs.k8s.io" "v1alpha1" "ElasticQuota" "elasticquotas";
 }
 
 /// How many pods a PodClique cannot do without.
@@ -56,6 +60,44 @@ pub struct RuntimeClass {
     pub metadata: Meta,
 }
 
+/// What other systems have as queues.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum OtherKind {
+    T9kQueue,
+    VolcanoQueue,
+    ElasticQuota,
+}
+
+/// An object of another system; its rules read the JSON.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Other {
+    pub metadata: Meta,
+    pub spec: Value,
+    pub status: Value,
+}
+
+macro_rules! others {
+    ($($name:ident),*) => {$(
+        #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+        #[serde(default)]
+        pub struct $name {
+            pub metadata: Meta,
+            spec: Value,
+            status: Value,
+        }
+
+        impl $name {
+            fn shown(&self) -> Arc<Other> {
+                let Self { metadata, spec, status } = self.clone();
+                Arc::new(Other { metadata, spec, status })
+            }
+        }
+    )*};
+}
+
+others!(T9kQueue, VolcanoQueue, ElasticQuota);
+
 /// The questions.
 pub trait World: Send + Sync {
     /// `None`: not known; `Some(None)`: there is no such queue.
@@ -84,6 +126,9 @@ pub trait World: Send + Sync {
 
     /// How many replicas a PodCliqueScalingGroup cannot do without, if that is known.
     fn group_minimum(&self, namespace: &str, name: &str) -> Option<i64>;
+
+    /// All queues of another system; `None`: not known.
+    fn others(&self, kind: OtherKind) -> Option<Vec<Arc<Other>>>;
 }
 
 /// The parent that a queue names; empty for a root.
@@ -103,6 +148,7 @@ pub struct Given {
     pub sets: Option<BTreeMap<(String, String), Arc<PodCliqueSet>>>,
     /// By kind, namespace and name.
     pub minima: BTreeMap<(&'static str, String, String), i64>,
+    pub others: BTreeMap<OtherKind, Vec<Arc<Other>>>,
 }
 
 impl Given {
@@ -153,6 +199,10 @@ impl World for Given {
     fn group_minimum(&self, namespace: &str, name: &str) -> Option<i64> {
         self.minimum("PodCliqueScalingGroup", namespace, name)
     }
+
+    fn others(&self, kind: OtherKind) -> Option<Vec<Arc<Other>>> {
+        self.others.get(&kind).cloned()
+    }
 }
 
 const MOST_NAMES: usize = 500;
@@ -168,6 +218,9 @@ pub struct Watched {
     groups: Arc<Seen<GroupMinimum>>,
     /// Only where what belongs to sets is kept from others.
     sets: Option<Arc<Seen<PodCliqueSet>>>,
+    t9k_queues: Arc<Seen<T9kQueue>>,
+    volcano_queues: Arc<Seen<VolcanoQueue>>,
+    quotas: Arc<Seen<ElasticQuota>>,
 }
 
 /// A store, and whether its first list is in. A store whose kind is not installed never gets there, and nobody waits.
@@ -215,6 +268,9 @@ impl Watched {
             cliques: Seen::new(cx),
             groups: Seen::new(cx),
             sets: settings.grove.protect.then(|| Seen::new(cx)),
+            t9k_queues: Seen::new(cx),
+            volcano_queues: Seen::new(cx),
+            quotas: Seen::new(cx),
         });
         let (queues, namespaces) = (world.queues.clone().follow(), world.namespaces.clone().follow());
         let priorities = world.priority_classes.clone().follow();
@@ -226,8 +282,14 @@ impl Watched {
                 sets.follow().await;
             }
         };
+        let (t9k, volcano) = (world.t9k_queues.clone().follow(), world.volcano_queues.clone().follow());
+        let quotas = world.quotas.clone().follow();
+        let others = async { futures::join!(t9k, volcano, quotas) };
         (world, async move {
-            futures::join!(queues, namespaces, priorities, runtimes, bindings, cliques, groups, sets);
+            let known = async {
+                futures::join!(queues, namespaces, priorities, runtimes, bindings, cliques, groups, sets)
+            };
+            futures::join!(known, others);
         })
     }
 }
@@ -278,5 +340,15 @@ impl World for Watched {
     fn group_minimum(&self, namespace: &str, name: &str) -> Option<i64> {
         let group = self.groups.store()?.get(&Key::new(namespace, name))?;
         Some(group.spec.min_available.unwrap_or(1))
+    }
+
+    fn others(&self, kind: OtherKind) -> Option<Vec<Arc<Other>>> {
+        Some(match kind {
+            OtherKind::T9kQueue => self.t9k_queues.store()?.all().iter().map(|queue| queue.shown()).collect(),
+            OtherKind::VolcanoQueue => {
+                self.volcano_queues.store()?.all().iter().map(|queue| queue.shown()).collect()
+            }
+            OtherKind::ElasticQuota => self.quotas.store()?.all().iter().map(|quota| quota.shown()).collect(),
+        })
     }
 }

@@ -280,9 +280,7 @@ fn setup_of(leases: &[Value], conf_maps: &[Value], told: &Schedulers) -> Setup {
     } else if !held.is_empty() {
         setup.scheduler_names = held.keys().map(|name| (*name).to_owned()).collect();
     }
-    // Kubernetes' own scheduler knows no groups, so whoever stands in for it makes none.
-    setup.grouped =
-        setup.scheduler_names.iter().filter(|name| *name != "default-scheduler").cloned().collect();
+    setup.grouped = crate::services::grouped(&setup.scheduler_names);
     setup.pool = told.pool.clone().filter(|pool| !pool.is_empty());
     let home = held.values().next().map(|lease| &lease["metadata"]["namespace"]);
     let name = muster_runtime::lease::lease_name("muster-scheduler", &shard);

@@ -11,6 +11,7 @@ use kube::core::{ApiResource, GroupVersionKind};
 use muster_api::{System, crds_with_conversion};
 use muster_apiserver::http::{answer_json, listen};
 use muster_runtime::connect::{Connect, connect};
+use muster_runtime::lease;
 use muster_scheduler::BindMode;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
@@ -32,8 +33,11 @@ pub struct Args {
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
     /// Pods that name one of these schedulers are placed
-    #[arg(long, value_delimiter = ',', value_name = "N,N", default_values_t = ["muster-scheduler".to_owned(), "kai-scheduler".to_owned()])]
+    #[arg(long, value_delimiter = ',', value_name = "N,N", default_values_t = services::NAMES.map(String::from))]
     scheduler_name: Vec<String>,
+    /// Volcano's scheduler configuration; read again when it changes
+    #[arg(long, value_name = "FILE", env = "MUSTER_VOLCANO_CONFIG")]
+    volcano_config: Option<PathBuf>,
     /// The label that divides nodes into pools
     #[arg(long, default_value = "kai.scheduler/node-pool", value_name = "KEY")]
     node_pool_label_key: String,
@@ -94,6 +98,9 @@ pub struct Args {
     /// Keep what belongs to a PodCliqueSet from everybody but Muster
     #[arg(long)]
     grove_protect: bool,
+    /// Kueue's configuration, with a section `muster` for what Kueue has no word for
+    #[arg(long, value_name = "FILE", env = "MUSTER_KUEUE_CONFIG")]
+    kueue_config: Option<PathBuf>,
     /// Write every cycle to this file, for `muster replay`
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
@@ -135,6 +142,7 @@ pub fn run(args: Args) -> anyhow::Result<Exit> {
             cancel.cancel();
             return Ok(Exit::Done);
         }
+        leave_to_others(&client, &mut wanted).await?;
         let names: Vec<String> = wanted.components.iter().map(|c| services::name(*c)).collect();
         eprintln!("running      {}", names.join(", "));
         eprintln!("schedulers   {}", wanted.scheduler_names.join(", "));
@@ -151,6 +159,32 @@ pub fn run(args: Args) -> anyhow::Result<Exit> {
         services.await?;
         Ok(Exit::Done)
     })
+}
+
+/// Where nobody said which names to answer to, a system that runs its own scheduler keeps it.
+async fn leave_to_others(client: &kube::Client, wanted: &mut Wanted) -> anyhow::Result<()> {
+    if wanted.take_over
+        || !wanted.components.contains(&Component::Scheduler)
+        || wanted.scheduler_names != services::NAMES
+    {
+        return Ok(());
+    }
+    let api = muster_runtime::Api::new(client.clone(), "muster");
+    let ours = services::grouped(&wanted.scheduler_names);
+    let theirs =
+        wanted.scheduler_names.iter().filter(|name| !ours.contains(name)).cloned().collect::<Vec<_>>();
+    for name in theirs {
+        let shard = wanted.pool.as_deref().unwrap_or_default();
+        let found = lease::other_holder(&api, std::slice::from_ref(&name), shard).await;
+        if let Some(other) = found.context("cannot look for other schedulers")? {
+            eprintln!(
+                "note: {name} is left to {}, which holds the lease {}; --scheduler-name {name} --take-over takes it",
+                other.holder, other.lease
+            );
+            wanted.scheduler_names.retain(|kept| *kept != name);
+        }
+    }
+    Ok(())
 }
 
 fn wanted(args: &Args) -> anyhow::Result<Wanted> {
@@ -175,8 +209,8 @@ fn wanted(args: &Args) -> anyhow::Result<Wanted> {
     Ok(Wanted {
         components: args.components.iter().copied().collect(),
         scheduler_names: args.scheduler_name.clone(),
-        // Kubernetes' own scheduler knows no groups, so whoever stands in for it makes none.
-        grouped: args.scheduler_name.iter().filter(|name| *name != "default-scheduler").cloned().collect(),
+        grouped: services::grouped(&args.scheduler_name),
+        volcano_config: args.volcano_config.clone(),
         queue_label: args.queue_label_key.clone(),
         node_pool_label: args.node_pool_label_key.clone(),
         pool: args.partition_label_value.clone().filter(|value| !value.is_empty()),
@@ -200,6 +234,7 @@ fn wanted(args: &Args) -> anyhow::Result<Wanted> {
         metrics_address: args.metrics_address,
         health_address: args.health_address,
         grove: grove(args)?,
+        kueue: kueue(args)?,
         ..Wanted::default()
     })
 }
@@ -235,6 +270,21 @@ fn grove(args: &Args) -> anyhow::Result<muster_grove::config::Config> {
     }
     config.protect |= args.grove_protect;
     Ok(config)
+}
+
+/// What Kueue's configuration file says; what it says in vain is said once.
+fn kueue(args: &Args) -> anyhow::Result<muster_kueue::Settings> {
+    let base = Wanted::default().kueue;
+    let Some(file) = &args.kueue_config else { return Ok(base) };
+    let said = || format!("configuration of Kueue {}", file.display());
+    let text = std::fs::read_to_string(file).with_context(said)?;
+    let (mut settings, warnings) = muster_kueue::Settings::read(&text).with_context(said)?;
+    // Unless it says otherwise.
+    settings.require_placement |= base.require_placement && !text.contains("requirePlacement");
+    for warning in warnings {
+        eprintln!("warning: configuration of Kueue: {warning}");
+    }
+    Ok(settings)
 }
 
 /// Serves the webhook and points the cluster's Kueue CRDs at it.

@@ -46,6 +46,8 @@ pub enum Component {
     Operator,
     /// Converts Kueue's two versions into each other
     Conversion,
+    /// Admits Kueue's workloads, and keeps the jobs and pods that wait in its queues
+    Kueue,
     /// Keeps PodCliqueSets: cliques, gangs and pods
     Grove,
     /// Tells KAI's scheduler of Grove's gangs
@@ -79,7 +81,7 @@ impl Component {
     ];
 
     /// What runs when nothing else is said.
-    pub const DEFAULT: [Self; 14] = [
+    pub const DEFAULT: [Self; 15] = [
         Self::Scheduler,
         Self::Binder,
         Self::Grouper,
@@ -87,6 +89,7 @@ impl Component {
         Self::Queues,
         Self::Admission,
         Self::ScaleAdjuster,
+        Self::Kueue,
         Self::Grove,
         Self::BackendKai,
         Self::BackendDefault,
@@ -133,6 +136,8 @@ pub struct Wanted {
     pub default_queue: String,
     /// KAI's configuration file, or a SchedulingShard.
     pub scheduler_config: Option<Value>,
+    /// Volcano's configuration file, for the gangs of its scheduler.
+    pub volcano_config: Option<PathBuf>,
     pub bind: BindMode,
     /// Where leases live.
     pub namespace: String,
@@ -154,6 +159,7 @@ pub struct Wanted {
     pub health_address: Option<SocketAddr>,
     /// How Grove is kept; which backends run here is said by the components.
     pub grove: muster_grove::config::Config,
+    pub kueue: muster_kueue::Settings,
 }
 
 /// The name of a component on the command line.
@@ -169,16 +175,17 @@ impl std::fmt::Display for Component {
 
 impl Default for Wanted {
     fn default() -> Self {
-        let names = ["muster-scheduler", "kai-scheduler"].map(String::from).to_vec();
+        let names: Vec<String> = NAMES.map(String::from).into();
         Wanted {
             components: Component::DEFAULT.into(),
-            scheduler_names: names.clone(),
-            grouped: names,
+            grouped: grouped(&names),
+            scheduler_names: names,
             queue_label: "kai.scheduler/queue".into(),
             node_pool_label: "kai.scheduler/node-pool".into(),
             pool: None,
             default_queue: "default-queue".into(),
             scheduler_config: None,
+            volcano_config: None,
             bind: BindMode::Inline,
             namespace: "muster-system".into(),
             take_over: false,
@@ -196,8 +203,59 @@ impl Default for Wanted {
             metrics_address: None,
             health_address: None,
             grove: Default::default(),
+            // Nobody is admitted who could not be placed: the scheduler beside it knows.
+            kueue: muster_kueue::Settings { require_placement: true, ..Default::default() },
         }
     }
+}
+
+/// The names that Muster answers to when nothing else is said.
+pub const NAMES: [&str; 5] =
+    ["muster-scheduler", "kai-scheduler", "volcano", "t9k-scheduler", "koord-scheduler"];
+
+/// Those whose pods are put into KAI's groups. The others have groups of their own; Kubernetes' own scheduler knows none, so whoever
+/// stands in for it makes none.
+pub fn grouped(names: &[String]) -> Vec<String> {
+    let others = ["volcano", "t9k-scheduler", "koord-scheduler", "default-scheduler"];
+    names.iter().filter(|name| !others.contains(&name.as_str())).cloned().collect()
+}
+
+/// The scheduler of this process as the one who knows whether there is room.
+struct Beside(muster_scheduler::Holds);
+
+impl muster_kueue::Room for Beside {
+    fn hold(
+        &self,
+        ask: muster_kueue::room::Ask,
+    ) -> futures::future::BoxFuture<'_, muster_kueue::room::Answer> {
+        let set = |set: muster_kueue::room::AskSet| muster_scheduler::HoldSet {
+            count: u32::try_from(set.count).unwrap_or(u32::MAX),
+            template: set.template,
+        };
+        let hold = muster_scheduler::Hold {
+            name: model_key(&ask.workload),
+            uid: ask.uid,
+            sets: ask.sets.into_iter().map(set).collect(),
+        };
+        Box::pin(async move {
+            match self.0.hold(hold).await {
+                Ok(()) => muster_kueue::room::Answer::Held,
+                Err(why) => muster_kueue::room::Answer::Refused(why),
+            }
+        })
+    }
+
+    fn give_back(&self, workload: &Key) {
+        self.0.give_back(&model_key(workload));
+    }
+
+    fn changed(&self) -> futures::future::BoxFuture<'_, ()> {
+        Box::pin(self.0.changed())
+    }
+}
+
+fn model_key(key: &Key) -> muster_model::Key {
+    muster_model::Key::new(key.namespace.as_str(), key.name.as_str())
 }
 
 /// Runs the services until cancelled, or until one cannot go on.
@@ -209,7 +267,9 @@ pub async fn run(
 ) -> anyhow::Result<()> {
     let cancel = cancel.child_token();
     let _ends_with_us = cancel.clone().drop_guard();
-    let options = scheduler_options(&wanted);
+    let holds = muster_scheduler::Holds::default();
+    let mut options = scheduler_options(&wanted);
+    options.holds = Some(holds.clone());
     let mut tasks: JoinSet<anyhow::Result<()>> = JoinSet::new();
     let (metrics, health) = (Metrics::default(), Health::default());
     let (cx, write_events) =
@@ -283,6 +343,18 @@ pub async fn run(
         let options = grove_options(&wanted, &grove);
         let start: Start =
             Box::new(move |cx| vec![Box::pin(muster_grove::start(cx, options.clone())) as Service]);
+        tasks.spawn(in_turn(cx.clone(), client.clone(), turn, start));
+    }
+    if has(Component::Kueue) {
+        let key = Key::new(&wanted.namespace, "muster-kueue");
+        let turn = Turn::Group(Lease::new(cx.api.clone(), clock, key, wanted.identity.clone()));
+        let mut settings = wanted.kueue.clone();
+        // Only a scheduler in this process can be asked.
+        settings.require_placement &= has(Component::Scheduler);
+        let start: Start = Box::new(move |cx| {
+            let room = Arc::new(Beside(holds.clone()));
+            vec![Box::pin(muster_kueue::start(cx, settings.clone(), room)) as Service]
+        });
         tasks.spawn(in_turn(cx.clone(), client.clone(), turn, start));
     }
     if !controllers.is_empty() {
@@ -382,6 +454,11 @@ fn start_controllers(
             ..Default::default()
         };
         services.push(Box::pin(muster_controllers::status::start(cx, options)));
+        let options = muster_controllers::dialects::Options {
+            scheduler_names: wanted.scheduler_names.clone(),
+            ..Default::default()
+        };
+        services.push(Box::pin(muster_controllers::dialects::start(cx, options)));
     }
     if has(Component::ScaleAdjuster) {
         let mut options = muster_controllers::scale::Options {
@@ -590,6 +667,7 @@ fn scheduler_options(wanted: &Wanted) -> muster_scheduler::Options {
         policy,
         mode: wanted.bind,
         binder: binder_options(wanted),
+        volcano_config: wanted.volcano_config.clone(),
         record: wanted.record.clone().map(|file| (file, setup)),
         ..Default::default()
     }
@@ -613,17 +691,26 @@ async fn ensure_namespace(api: &muster_runtime::Api, name: &str) {
 /// Creates the queues and priority classes that work without more words needs; what is there stays as it is.
 pub async fn create_defaults(client: Client) -> anyhow::Result<()> {
     let api = muster_runtime::Api::new(client, "muster");
+    let create = async |collection: &str, object: &Value| match api.create_path(collection, object).await {
+        Ok(_) => Ok(()),
+        Err(error) if error.already_exists() => Ok(()),
+        // The CRD of queues may have been left out.
+        Err(error) if error.not_found() => Ok(()),
+        Err(error) => {
+            let name = object["metadata"]["name"].as_str().unwrap_or_default();
+            Err(anyhow::anyhow!("cannot create {name}: {}", error.message()))
+        }
+    };
+    // Volcano's scheduler makes this queue when it starts.
+    let of_volcano = serde_json::json!({
+        "apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": "default"},
+        "spec": {"weight": 1, "reclaimable": true},
+    });
+    create("/apis/scheduling.volcano.sh/v1beta1/queues", &of_volcano).await?;
     for object in muster_install::priority_classes().into_iter().chain(muster_install::default_queues(-1)) {
-        let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         let path = muster_install::path(&object).context("an object without a path")?;
         let collection = path.rsplit_once('/').map_or("", |(collection, _)| collection);
-        match api.create_path(collection, &object).await {
-            Ok(_) => {}
-            Err(error) if error.already_exists() => {}
-            // The CRD of queues may have been left out.
-            Err(error) if error.not_found() => {}
-            Err(error) => anyhow::bail!("cannot create {name}: {}", error.message()),
-        }
+        create(collection, &object).await?;
     }
     Ok(())
 }

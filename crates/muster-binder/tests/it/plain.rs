@@ -1,9 +1,10 @@
 //! Pods that need nothing but their Binding.
 
-use muster_binder::{BindError, Bound};
+use muster_binder::{BindError, Binder, Bound};
+use muster_runtime::{Api, Metrics};
 use serde_json::json;
 
-use crate::cluster::{SOON, assignment, cluster};
+use crate::cluster::{SOON, assignment, cluster, options};
 
 #[tokio::test(start_paused = true)]
 async fn one_request_is_all() {
@@ -55,4 +56,18 @@ async fn annotations_come_with_the_binding() {
         r#"[{"amount":{"cpu":"2"},"zone":"0"}]"#
     );
     assert_eq!(c.take_asked(), "POST pods/binding ×1");
+}
+
+#[tokio::test(start_paused = true)]
+async fn bindings_are_counted_by_how_they_ended() {
+    let c = cluster(2, 0).await;
+    let metrics = Metrics::default();
+    let binder = Binder::new(Api::new(c.client(None), "muster-binder").counted(metrics.clone()), options());
+    let gang = [c.plain("a", "node-0").await, c.plain("b", "node-1").await];
+    binder.bind_gang(&gang, 2, 8).await;
+    binder.bind_gang(&[assignment("nobody", "", "node-0")], 1, 8).await;
+    let ended = |how| metrics.binder.binds.of([how]).get();
+    assert_eq!(["bound", "gone", "failed"].map(ended), [2.0, 1.0, 0.0]);
+    assert_eq!(metrics.binder.in_flight.get(), 0.0);
+    assert!(metrics.text().contains("muster_bind_seconds_count 2\n"), "{}", metrics.text());
 }

@@ -51,6 +51,17 @@ impl Counts {
         self.failed += other.failed;
     }
 
+    /// Takes away what was added.
+    pub fn take(&mut self, other: &Counts) {
+        let less = |n: &mut usize, by: usize| *n = n.saturating_sub(by);
+        less(&mut self.waiting, other.waiting);
+        less(&mut self.starting, other.starting);
+        less(&mut self.running, other.running);
+        less(&mut self.leaving, other.leaving);
+        less(&mut self.succeeded, other.succeeded);
+        less(&mut self.failed, other.failed);
+    }
+
     pub fn all(&self) -> usize {
         self.waiting + self.starting + self.running + self.leaving + self.succeeded + self.failed
     }

@@ -3,5 +3,6 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "that is how tests fail")]
 
 mod cluster;
+mod dialects;
 mod scale;
 mod status;

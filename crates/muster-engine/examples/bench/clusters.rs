@@ -5,8 +5,8 @@
 
 use muster_generate::bench;
 use muster_model::{
-    Action, AffinityTerm, Bound, Change, Cluster, Dialect, Expr, GPU, Gang, GpuShare, Key, LabelSelector,
-    Name, Op, Pod, PodState, Policy, Preemptibility, Resource, Shape, ShareSize, TopologyRule, volcano,
+    Action, AffinityTerm, Bound, Change, Cluster, Expr, GPU, Gang, GpuShare, Key, LabelSelector, Name, Op,
+    Pod, PodState, Policy, Preemptibility, Resource, Shape, ShareSize, TopologyRule, volcano,
 };
 use std::sync::Arc;
 
@@ -284,10 +284,13 @@ fn volcano_policy() -> Policy {
         ],
     ];
     Policy {
-        dialect: Dialect::Volcano,
-        actions: vec![Action::Enqueue, Action::Allocate, Action::Backfill],
+        actions: Vec::new(),
         quotas: false,
-        volcano: Some(Arc::new(volcano::Conf { tiers, ..volcano::Conf::default() })),
+        volcano: Some(Arc::new(volcano::Conf {
+            actions: vec![Action::Enqueue, Action::Allocate, Action::Backfill],
+            tiers,
+            ..volcano::Conf::default()
+        })),
         ..Policy::default()
     }
 }

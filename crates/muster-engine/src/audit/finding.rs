@@ -287,6 +287,11 @@ pub enum Finding {
     EvictedForNothing {
         by: Key,
     },
+    /// The victim lives by other rules than whoever takes its place.
+    OtherDialect {
+        pod: Key,
+        by: Key,
+    },
     /// Preemption across queues.
     OtherQueue {
         pod: Key,
@@ -507,6 +512,9 @@ impl fmt::Display for Finding {
             }
             Self::WrongBeneficiary { pod, by: None } => write!(f, "pod {pod} is evicted for nobody"),
             Self::EvictedForNothing { by } => write!(f, "pods were evicted for gang {by}, which got nothing"),
+            Self::OtherDialect { pod, by } => {
+                write!(f, "pod {pod} is evicted for gang {by}, which lives by other rules")
+            }
             Self::OtherQueue { pod, victim, preemptor } => {
                 write!(f, "pod {pod} of queue {victim} is preempted by queue {preemptor}")
             }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) fn check(world: &World<'_>, findings: &mut Vec<Finding>) {
     let topologies: BTreeMap<&str, &Topology> =
         world.cluster.topologies.iter().map(|topology| (&*topology.name, &**topology)).collect();
-    for (gang, members) in world.members.iter().enumerate() {
+    for (gang, members) in world.members.iter().enumerate().filter(|(gang, _)| !world.is_volcano(*gang)) {
         let placed =
             |pod: &&usize| matches!(world.fate[**pod], Fate::Bound(_) | Fate::Promised(_) | Fate::Moved(..));
         if !members.iter().any(|pod| placed(&pod)) {
@@ -51,7 +51,8 @@ impl<'a> Tree<'a> {
         pods
     }
 
-    /// For each group what it has and what it needs: pods for a leaf, satisfied children for an inner group.
+    /// For each group what it has and what it needs: pods for a leaf, satisfied children for an inner group. `pods`: of each group, of
+    /// the whole subtree.
     pub(super) fn standing(&self, pods: &[u32]) -> Vec<(u32, u32)> {
         let groups = &self.gang.groups;
         let mut children = vec![0_u32; groups.len()];
@@ -61,6 +62,9 @@ impl<'a> Tree<'a> {
             standing[i] = match groups[i].min {
                 Min::Pods(need) => (pods[i], need),
                 Min::Children(need) => (satisfied[i], need.unwrap_or(children[i])),
+                // Whatever is short: a child, or pods in all.
+                Min::Whole { .. } if satisfied[i] < children[i] => (satisfied[i], children[i]),
+                Min::Whole { pods: need } => (pods[i], need),
             };
             if let Some(parent) = groups[i].parent {
                 children[parent as usize] += 1;

@@ -17,6 +17,7 @@ mod queues;
 mod room;
 mod rules;
 mod victims;
+mod volcano;
 
 #[cfg(test)]
 mod tests;
@@ -38,19 +39,18 @@ pub fn audit(before: &Cluster, policy: &Policy, decisions: &Decisions) -> Vec<Fi
         if scene.fresh.is_empty() {
             continue;
         }
+        // Room is the same for all, whoever placed the pods.
         room::check(&world, &scene, &mut findings);
-        if filters_apply(policy) {
+        let scene = if filters_apply(policy) { scene } else { scene.of_kai(&world) };
+        if !scene.fresh.is_empty() {
             devices::check(&world, &scene, &mut findings);
             rules::check(&world, &scene, &mut findings);
         }
     }
-    // Volcano's gangs, queues and victims go by its plugins, which may be anything; room and devices are the same for all.
-    if policy.dialect == Dialect::Volcano {
-        return findings;
-    }
     gangs::check(&world, &mut findings);
     queues::check(&world, &mut findings);
     victims::check(&world, &mut findings);
+    volcano::check(&world, &mut findings);
     findings
 }
 
@@ -236,8 +236,17 @@ impl<'a> World<'a> {
         Some(i)
     }
 
+    /// Whether a gang lives by Volcano's rules.
+    fn is_volcano(&self, gang: usize) -> bool {
+        self.gang(gang).dialect() == Dialect::Volcano
+    }
+
     fn action(&self, pod: usize, action: Action, fitting: bool, findings: &mut Vec<Finding>) {
-        if !fitting || !self.policy.actions.contains(&action) {
+        let actions = match (self.gang_of[pod], &self.policy.volcano) {
+            (Some(gang), Some(conf)) if self.is_volcano(gang) => &conf.actions,
+            _ => &self.policy.actions,
+        };
+        if !fitting || !actions.contains(&action) {
             findings.push(Finding::WrongAction { pod: self.cluster.pods[pod].key.clone(), action });
         }
     }
@@ -339,6 +348,16 @@ impl<'a> Scene<'a> {
             }
         }
         Self { when, seats, node_of, fresh }
+    }
+
+    /// The same where pods of Volcano's gangs are taken to be in the right place: nobody filtered nodes for them.
+    fn of_kai(mut self, world: &World<'a>) -> Self {
+        let is_kai = |pod: usize| world.gang_of[pod].is_none_or(|gang| !world.is_volcano(gang));
+        for seat in self.seats.iter_mut().flatten() {
+            seat.fresh &= is_kai(seat.pod);
+        }
+        self.fresh.retain(|(pod, _)| is_kai(*pod));
+        self
     }
 }
 

@@ -1,7 +1,7 @@
 //! Queues: only whole lines of parents, only leaves, and no limit or quota crossed by what was decided.
 
 use super::{Fate, Finding, World};
-use muster_model::{Bound, GPU, Gang, Node, Placement, Pod, Preemptibility, Resource, ShareSize};
+use muster_model::{Bound, Dialect, GPU, Gang, Node, Placement, Pod, Preemptibility, Resource, ShareSize};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What queues count.
@@ -10,10 +10,10 @@ const COUNTED: [Resource; 3] = [Resource::Cpu, Resource::Memory, Resource::Gpu];
 type Usage = [i128; 3];
 
 pub(super) fn check(world: &World<'_>, findings: &mut Vec<Finding>) {
-    let parents: BTreeSet<&str> =
-        world.cluster.queues.iter().filter_map(|queue| queue.parent.as_deref()).collect();
+    let of_kai = world.cluster.queues.iter().filter(|queue| queue.dialect() == Dialect::Kai);
+    let parents: BTreeSet<&str> = of_kai.filter_map(|queue| queue.parent.as_deref()).collect();
     let mut books: BTreeMap<usize, Book> = BTreeMap::new();
-    for (gang, members) in world.members.iter().enumerate() {
+    for (gang, members) in world.members.iter().enumerate().filter(|(gang, _)| !world.is_volcano(*gang)) {
         let gang = world.gang(gang);
         let placed = members.iter().any(|pod| matches!(world.fate[*pod], Fate::Bound(_) | Fate::Promised(_)));
         let line = line(world, &gang.queue);
@@ -44,7 +44,7 @@ pub(super) fn check(world: &World<'_>, findings: &mut Vec<Finding>) {
 pub(super) fn line(world: &World<'_>, queue: &str) -> Option<Vec<usize>> {
     let mut line = vec![world.queues.get(queue).copied()?];
     let mut parent = world.cluster.queues[line[0]].parent.as_ref();
-    if !world.policy.full_hierarchy {
+    if !world.policy.full_hierarchy && world.cluster.queues[line[0]].dialect() == Dialect::Kai {
         // All parents stand for one without bounds, and a queue without a parent does not take part.
         return parent.map(|_| line);
     }

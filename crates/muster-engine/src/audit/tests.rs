@@ -91,6 +91,7 @@ impl Case {
             preempt_min_runtime: None,
             reclaim_min_runtime: None,
             usage: Default::default(),
+            tree: muster_model::Dialect::Kai,
             volcano: None,
         };
         change(&mut queue);

@@ -3,13 +3,17 @@
 use super::gangs::{Tree, count};
 use super::queues::line;
 use super::{Fate, Finding, World};
-use muster_model::{Action, Evict, Gang, Grace, Key, MinRuntimeRule, PodState, Preemptibility, Span, Time};
+use muster_model::{
+    Action, Dialect, Evict, Gang, Grace, Key, MinRuntimeRule, PodState, Preemptibility, Span, Time,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) fn check(world: &World<'_>, findings: &mut Vec<Finding>) {
     let mut victims: BTreeMap<usize, Vec<(usize, &Evict)>> = BTreeMap::new();
     for (pod, fate) in world.fate.iter().enumerate() {
-        if let (Fate::Lost(evict) | Fate::Moved(evict, _), Some(gang)) = (fate, world.gang_of[pod]) {
+        if let (Fate::Lost(evict) | Fate::Moved(evict, _), Some(gang)) = (fate, world.gang_of[pod])
+            && !world.is_volcano(gang)
+        {
             victims.entry(gang).or_default().push((pod, evict));
         }
     }
@@ -45,6 +49,26 @@ fn right(world: &World<'_>, victim: usize, pod: usize, evict: &Evict, findings: 
         findings.push(Finding::WrongBeneficiary { pod: pod.clone(), by: evict.by.clone() });
         return;
     };
+    let queue_of = |gang: &Gang| Some(&world.cluster.queues[*world.queues.get(&*gang.queue)?]);
+    if let (Some(mine), Some(theirs)) = (queue_of(by), queue_of(victim)) {
+        // Only KAI's and T9k's queues take from others, and never across trees.
+        let never = matches!(mine.dialect(), Dialect::Koordinator | Dialect::Kubernetes)
+            && evict.action == Action::Reclaim;
+        if mine.dialect() != theirs.dialect() || never {
+            findings.push(Finding::OtherQueue {
+                pod: pod.clone(),
+                victim: victim.queue.clone(),
+                preemptor: by.queue.clone(),
+            });
+        }
+        if mine.dialect() == Dialect::T9k && theirs.priority >= mine.priority {
+            findings.push(Finding::NotLower {
+                pod: pod.clone(),
+                victim: theirs.priority,
+                preemptor: mine.priority,
+            });
+        }
+    }
     match evict.action {
         Action::Preempt => {
             if victim.queue != by.queue {

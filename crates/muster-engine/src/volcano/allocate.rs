@@ -291,6 +291,10 @@ impl Session<'_> {
         let mut refused: BTreeMap<Name, dense::IdSet<NodeId>> = BTreeMap::new();
         while let Some(pod) = tasks.pop_front() {
             if !self.allocatable(queue, pod) {
+                if !self.has_reason(job) {
+                    let reason = self.why_no_more(queue, pod);
+                    self.note(job, reason);
+                }
                 continue;
             }
             let role = self.task(pod).map(|t| t.role.clone()).unwrap_or_default();

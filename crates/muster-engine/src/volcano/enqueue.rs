@@ -26,6 +26,9 @@ impl Session<'_> {
                     self.note_enqueued(job);
                 }
                 self.jobs[job].phase = Phase::Inqueue;
+            } else {
+                let reason = self.why_not_let_in(job);
+                self.note(job, reason);
             }
             queues.push(queue, |a, b| self.queue_before(*a, *b));
         }

@@ -37,7 +37,7 @@ impl Session<'_> {
                     PluginKind::Usage(conf) => {
                         let load = self.st.nodes.rows[node].model.as_ref().and_then(|n| n.load);
                         // Old measurements say nothing.
-                        let fresh = load.filter(|l| self.st.now - l.at <= muster_model::Span::seconds(300));
+                        let fresh = load.filter(|l| self.st.now - l.at <= super::moments::FRESH);
                         if let Some(load) = fresh
                             && (conf.cpu_threshold.is_some_and(|t| load.cpu > t)
                                 || conf.memory_threshold.is_some_and(|t| load.memory > t))

@@ -7,7 +7,7 @@ use crate::ids::{GangId, PodId};
 use crate::state::St;
 use dense::IdVec;
 use muster_model::volcano::{Group, Hook, Phase, PluginKind, Tier};
-use muster_model::{Key, Name, Time};
+use muster_model::{Key, Name, Reason, Time};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -60,7 +60,7 @@ const HELD: [St; 4] = [St::Bound, St::Binding, St::Running, St::Allocated];
 impl Session<'_> {
     pub fn read_jobs(&mut self) {
         self.job_of = IdVec::from_elem(None, self.st.gangs.rows.len());
-        let mut ids: Vec<GangId> = self.st.gangs.rows.ids().collect();
+        let mut ids: Vec<GangId> = self.st.volcano_gangs.iter().collect();
         ids.sort_by(|a, b| self.st.gangs.rows[*a].key.cmp(&self.st.gangs.rows[*b].key));
         for gang in ids {
             let row = &self.st.gangs.rows[gang];
@@ -311,6 +311,38 @@ impl Session<'_> {
             row.subs.iter().filter(|s| s.policy == Some(i)).count() as u32 >= policy.min_groups
         });
         self.roles_have(job, &states, false) && groups_there && n >= row.model.min_member
+    }
+
+    /// What a gang lacks that has too few pods: of a role, or in all.
+    pub fn incomplete(&self, job: usize) -> Option<Reason> {
+        const THERE: [St; 8] = [
+            St::Bound,
+            St::Binding,
+            St::Running,
+            St::Allocated,
+            St::Succeeded,
+            St::Pipelined,
+            St::Pending,
+            St::Gated,
+        ];
+        let row = &self.jobs[job];
+        let have: u32 = THERE.iter().map(|st| self.count(job, *st)).sum();
+        let need = row.model.min_member;
+        if have < need {
+            return Some(Reason::NotReady { group: "".into(), have, need });
+        }
+        let counts = self.by_role(job, &THERE, false);
+        let short = row.model.roles.iter().filter(|_| row.roles_count).find_map(|(role, min)| {
+            let have = counts.get(role).copied().unwrap_or(0);
+            (have < *min).then(|| Reason::NotReady { group: role.clone(), have, need: *min })
+        });
+        short.or_else(|| {
+            row.model.policies.iter().enumerate().find_map(|(i, policy)| {
+                let have = row.subs.iter().filter(|s| s.policy == Some(i)).count() as u32;
+                let (group, need) = (policy.name.clone(), policy.min_groups);
+                (have < need).then_some(Reason::NotReady { group, have, need })
+            })
+        })
     }
 
     /// Whether, after a pod found no node, it makes sense to go on with the others.

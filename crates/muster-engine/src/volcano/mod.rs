@@ -18,6 +18,7 @@ mod fair;
 mod filter;
 mod heap;
 mod jobs;
+pub mod moments;
 mod quotas;
 mod ranked;
 mod score;
@@ -40,18 +41,17 @@ use domains::Domains;
 use fair::Fair;
 use jobs::Job;
 use muster_model::volcano::{Conf, Hook, Phase, Plugin, PluginKind, Task};
-use muster_model::{Action, Bind, Evict, GangPhase, Name, Pipeline};
+use muster_model::{Action, Bind, Evict, GangPhase, Name, Pipeline, Reason, own_name};
 use quotas::Quotas;
 use ranked::Ranked;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Runs the policy's actions once.
+/// Runs Volcano's actions once, over the gangs that live by its rules.
 pub fn run(state: &mut State, ledger: &mut Ledger) {
-    let Some(conf) = state.policy.volcano.clone() else { return };
-    let actions = state.policy.actions.clone();
-    let mut session = Session::open(state, ledger, conf);
-    for action in actions {
+    let Some(conf) = state.policy.volcano.clone().filter(|_| !state.volcano_gangs.is_empty()) else { return };
+    let mut session = Session::open(state, ledger, conf.clone());
+    for action in conf.actions.iter().copied() {
         match action {
             Action::Enqueue => session.enqueue(),
             Action::Allocate => session.allocate(),
@@ -106,8 +106,9 @@ impl<'a> Session<'a> {
         let mut queues: Vec<QueueRow> = Vec::new();
         let mut queue_of: IdVec<QueueId, Option<usize>> = IdVec::from_elem(None, st.queues.rows.len());
         for (id, row) in st.queues.rows.iter() {
-            let Some(model) = &row.model else { continue };
-            let vc = model.volcano.clone().unwrap_or_default();
+            let Some((model, vc)) = row.model.as_ref().and_then(|m| Some((m, m.volcano.clone()?))) else {
+                continue;
+            };
             queues.push(QueueRow { id, name: row.name.clone(), model: model.clone(), vc });
         }
         queues.sort_by(|a, b| a.name.cmp(&b.name));
@@ -130,7 +131,7 @@ impl<'a> Session<'a> {
             }
         }
         let domains = Domains::build(st, &nodes);
-        let enqueue_configured = st.policy.actions.contains(&Action::Enqueue);
+        let enqueue_configured = conf.actions.contains(&Action::Enqueue);
         let mut session = Self {
             st,
             ledger,
@@ -262,10 +263,37 @@ impl<'a> Session<'a> {
         self.st.log.commit(mark);
     }
 
+    fn has_reason(&self, job: usize) -> bool {
+        self.ledger.searches.contains_key(&self.jobs[job].gang)
+    }
+
+    /// Remembers why a gang waits; the first reason counts.
+    fn note(&mut self, job: usize, reason: Option<Reason>) {
+        if let Some(reason) = reason.filter(|_| !self.has_reason(job)) {
+            self.ledger.searches.insert(self.jobs[job].gang, vec![reason]);
+        }
+    }
+
+    /// What holds up a gang that no action got to placing.
+    fn why_passed_over(&self, job: usize) -> Option<Reason> {
+        let row = &self.jobs[job];
+        let pod = row.tasks.iter().copied().find(|p| self.status(*p) == St::Pending)?;
+        if !self.is_valid(job) {
+            return self.incomplete(job);
+        }
+        let overused = || self.overused(row.queue).then(|| self.beyond_share(row.queue, pod)).flatten();
+        self.queue_defect(row.queue).or_else(overused)
+    }
+
     /// Says how far everyone has come, and forgets what only the session knew.
     fn close(mut self) {
         let mut phases = Vec::new();
         for i in 0..self.jobs.len() {
+            let gang = self.jobs[i].gang;
+            if self.st.waiting.contains(gang) && !self.ledger.failures.contains_key(&gang) {
+                let reason = if self.has_reason(i) { None } else { self.why_passed_over(i) };
+                self.note(i, reason);
+            }
             let phase = self.closing_phase(i);
             let job = &self.jobs[i];
             if phase != job.model.phase || job.domain != job.given_domain {
@@ -326,8 +354,8 @@ impl<'a> Session<'a> {
         if row.phase == Phase::Inqueue { Phase::Inqueue } else { Phase::Pending }
     }
 
-    /// Names of queues by index, for those who walk trees.
-    fn queue_named(&self) -> BTreeMap<Name, usize> {
-        self.queues.iter().enumerate().map(|(i, q)| (q.name.clone(), i)).collect()
+    /// Queues by the names that Volcano knows them by, for those who walk trees.
+    fn queue_named(&self) -> BTreeMap<&str, usize> {
+        self.queues.iter().enumerate().map(|(i, q)| (own_name(&q.name), i)).collect()
     }
 }

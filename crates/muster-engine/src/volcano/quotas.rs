@@ -3,6 +3,8 @@
 //!
 //! *Invariant:* what a queue holds is read from the books, so it is right within every trial.
 
+mod why;
+
 use super::amounts::{Caps, Res};
 use super::votes::Vote;
 use super::{QueueRow, Session};
@@ -10,7 +12,7 @@ use crate::ids::PodId;
 use crate::nodes::PODS_DIM;
 use crate::state::St;
 use muster_model::volcano::{Hook, Phase, PluginKind};
-use muster_model::{Amounts, Resource};
+use muster_model::{Amounts, Resource, own_name};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
@@ -294,7 +296,7 @@ impl Session<'_> {
             let mut path = Vec::new();
             let mut at = queue;
             while Some(at) != root {
-                let parent = self.queues[at].model.parent.as_ref().map_or("root", |p| &**p);
+                let parent = self.queues[at].model.parent.as_ref().map_or("root", |p| own_name(p));
                 match by_name.get(parent) {
                     // Deeper than anyone means it, or in a circle.
                     Some(parent) if path.len() <= n.min(64) => {
@@ -489,6 +491,12 @@ impl Session<'_> {
 
     fn may_enqueue(&self, job: usize, queue: usize, below: bool) -> Vote {
         let Some(least) = &self.quotas.least[job] else { return Vote::Permit };
+        let sum = self.let_in_with(least, queue, below);
+        if self.quotas.real[queue].allow(&sum, least) { Vote::Permit } else { Vote::Reject }
+    }
+
+    /// What a queue would hold or have let in with one more minimum.
+    fn let_in_with(&self, least: &Res, queue: usize, below: bool) -> Res {
         let mut sum = least.plus(&if below { self.held_below(queue) } else { self.held(queue) });
         let among = |q: &usize| {
             *q == queue
@@ -498,7 +506,7 @@ impl Session<'_> {
             sum.add_all(&self.quotas.inqueue[other]);
             sum.sub_all(&self.quotas.elastic[other]);
         }
-        if self.quotas.real[queue].allow(&sum, least) { Vote::Permit } else { Vote::Reject }
+        sum
     }
 
     pub fn may_enqueue_by_capacity(&self, job: usize) -> Vote {

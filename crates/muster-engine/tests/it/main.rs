@@ -11,6 +11,8 @@ mod limits;
 #[cfg(test)]
 mod lives;
 #[cfg(test)]
+mod mixed;
+#[cfg(test)]
 mod moved;
 #[cfg(test)]
 mod oracle;

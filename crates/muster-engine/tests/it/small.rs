@@ -41,6 +41,7 @@ pub fn queue(name: &str, parent: Option<&str>) -> Queue {
         preempt_min_runtime: None,
         reclaim_min_runtime: None,
         usage: BTreeMap::new(),
+        tree: muster_model::Dialect::Kai,
         volcano: None,
     }
 }

@@ -7,17 +7,17 @@ use muster_model::volcano::{
     Queue as QueueFacts, Shard, SubGroup, Task, Weights,
 };
 use muster_model::{
-    Action, Cluster, Conditions, Decisions, Dialect, Gang, Gpus, Group, Key, Min, Name, Node, Pod, PodState,
-    Policy, Preemptibility, Queue, Resource, Shape, Span, Time,
+    Action, Cluster, Conditions, Decisions, Gang, Gpus, Group, Key, Min, Name, Node, Pod, PodState, Policy,
+    Preemptibility, Queue, Resource, Shape, Span, Time,
 };
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-const NOW: Time = Time(1_000_000_000);
+pub(crate) const NOW: Time = Time(1_000_000_000);
 
 #[derive(Clone, Debug)]
-struct Job {
+pub(crate) struct Job {
     queue: usize,
     min: u32,
     pods: u32,
@@ -28,13 +28,13 @@ struct Job {
 }
 
 #[derive(Clone, Debug)]
-struct World {
-    nodes: Vec<i64>,
-    capability: Vec<i64>,
+pub(crate) struct World {
+    pub(crate) nodes: Vec<i64>,
+    pub(crate) capability: Vec<i64>,
     jobs: Vec<Job>,
 }
 
-fn world() -> impl Strategy<Value = World> {
+pub(crate) fn world() -> impl Strategy<Value = World> {
     let job =
         (0_usize..3, 0_u32..4, 1_u32..5, 1_i64..4, 0_i32..3, proptest::collection::vec(0_usize..4, 0..3))
             .prop_map(|(queue, min, pods, cpu, priority, on)| Job {
@@ -57,7 +57,7 @@ fn name(prefix: &str, i: usize) -> Name {
     format!("{prefix}{i}").into()
 }
 
-fn cluster(world: &World) -> Cluster {
+pub(crate) fn cluster(world: &World) -> Cluster {
     let mut cluster = Cluster { now: NOW, ..Cluster::default() };
     for (i, cpu) in world.nodes.iter().enumerate() {
         let amounts = [(Resource::Cpu, cpu * 1000), (Resource::Memory, 64 << 30), (Resource::Pods, 110)];
@@ -93,6 +93,7 @@ fn cluster(world: &World) -> Cluster {
             preempt_min_runtime: None,
             reclaim_min_runtime: None,
             usage: BTreeMap::new(),
+            tree: muster_model::Dialect::Volcano,
             volcano: Some(Arc::new(facts)),
         }));
     }
@@ -177,7 +178,7 @@ fn cluster(world: &World) -> Cluster {
     cluster
 }
 
-fn policy(actions: &[Action], gang_protects: bool) -> Policy {
+pub(crate) fn policy(actions: &[Action], gang_protects: bool) -> Policy {
     let hooks = [
         Hook::JobOrder,
         Hook::TaskOrder,
@@ -207,10 +208,9 @@ fn policy(actions: &[Action], gang_protects: bool) -> Policy {
         ],
     ];
     Policy {
-        dialect: Dialect::Volcano,
-        actions: actions.to_vec(),
+        actions: Vec::new(),
         quotas: false,
-        volcano: Some(Arc::new(Conf { tiers, ..Conf::default() })),
+        volcano: Some(Arc::new(Conf { actions: actions.to_vec(), tiers, ..Conf::default() })),
         ..Policy::default()
     }
 }
@@ -219,7 +219,7 @@ fn decide(cluster: Cluster, policy: &Policy) -> Decisions {
     Engine::build(cluster, policy.clone()).0.cycle(NOW)
 }
 
-const ALL: [Action; 5] =
+pub(crate) const ALL: [Action; 5] =
     [Action::Enqueue, Action::Allocate, Action::Preempt, Action::Reclaim, Action::Backfill];
 
 proptest! {

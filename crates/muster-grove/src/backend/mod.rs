@@ -96,7 +96,12 @@ pub struct Seen {
     pub waiting: Option<Waiting>,
     /// Why the pods are held.
     pub held: Option<String>,
+    /// They were held and are not any more, and have no nodes yet.
+    pub unplaced: bool,
 }
+
+/// Why a gang is not accepted whose pods are held until all of them have room.
+pub const HELD: &str = "HeldUntilItFits";
 
 impl Seen {
     /// The condition that says whether the scheduler knows of the gang.
@@ -105,7 +110,7 @@ impl Seen {
         if let (None, Some(why)) = (&self.error, &self.held) {
             let message =
                 format!("{backend} cannot be told of the whole, which is held until it has room: {why}");
-            return Wanted::new(condition::ACCEPTED, false, "HeldUntilItFits", message);
+            return Wanted::new(condition::ACCEPTED, false, HELD, message);
         }
         match &self.error {
             Some(error) => {

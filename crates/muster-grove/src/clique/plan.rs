@@ -15,7 +15,7 @@ use muster_runtime::common::Pod;
 use muster_runtime::object::{Meta, Selector, Strings, is_true};
 use serde_json::{Map, Value, json};
 
-use crate::backend::{Marks, backend_of};
+use crate::backend::{HELD, Marks, backend_of};
 use crate::claims;
 use crate::conditions::{Wanted, merged};
 use crate::hash;
@@ -103,6 +103,7 @@ pub fn plan(seen: &Seen<'_>) -> Plan {
     if !clique.metadata.deleting() {
         plan.delete.extend(sorted.spent.iter().map(|pod| (*pod).clone()));
         counts(seen, &sorted, failed_out, &is_stale, &mut plan);
+        take_back(seen, &sorted, &mut plan);
         gates(seen, &sorted, &mut plan);
         marks(seen, &sorted, &mut plan);
     }
@@ -175,6 +176,20 @@ fn counts(
         .collect();
     let n_missing = usize::try_from(wanted - there).unwrap_or(0).min(BURST);
     plan.create.extend((0..).filter(|index| !taken.contains(index)).take(n_missing));
+}
+
+/// A gate cannot be put back on a pod: of a gang that is held again, the pods that were let go and found no node make room for ones
+/// that are born with it.
+fn take_back(seen: &Seen<'_>, sorted: &Sorted<'_>, plan: &mut Plan) {
+    let said = seen.gang.and_then(|gang| find_condition(&gang.status, condition::ACCEPTED));
+    if !said.is_some_and(|said| said.status == "False" && said.reason == HELD) {
+        return;
+    }
+    let going: HashSet<String> = plan.delete.iter().map(|pod| pod.metadata.uid.clone()).collect();
+    let loose = sorted.live.iter().filter(|pod| {
+        !pod.is_bound() && !is_gated(pod, seen.gates) && !going.contains(&pod.metadata.uid)
+    });
+    plan.delete.extend(loose.map(|pod| (*pod).clone()));
 }
 
 /// How long a clique whose pods fail waits before the next try.

@@ -33,6 +33,8 @@ const MORE: Duration = Duration::from_secs(9);
 const HELD: Duration = Duration::from_secs(2);
 /// One gang at a time is let go; the next one waits until its minimum has nodes, or for this long.
 const LETTING_GO: Duration = Duration::from_secs(30);
+/// A gang that was let go and of which nothing has a node for so long is held again, should its room be gone.
+const HELD_AGAIN: Duration = Duration::from_secs(60);
 /// A backend that fails is tried again after this long, unless something changes.
 const TRY_AGAIN: Duration = Duration::from_secs(30);
 
@@ -98,6 +100,9 @@ impl Desk {
             if let Some(latest) = self.gangs.get(&key) {
                 gang = latest;
             }
+        }
+        if seen.as_ref().is_some_and(|seen| seen.unplaced) {
+            next = next.or(Next::After(HELD_AGAIN));
         }
         if let Some(seen) = &seen
             && let Some(error) = &seen.error
@@ -218,6 +223,7 @@ impl Desk {
                 seen.waiting = backend.observe(&there);
                 if hold {
                     seen.held = self.hold(gang, set).await?;
+                    seen.unplaced = seen.held.is_none() && !holds(&gang.status, condition::SCHEDULED);
                 }
             }
             Err(error) => seen.error = Some(error.to_string()),
@@ -227,7 +233,7 @@ impl Desk {
     }
 
     /// Why the pods of a gang whose scheduler cannot be told of the whole must wait; `None` when all of them have room, or some have
-    /// nodes already.
+    /// nodes already. One that was let go is held again when none of it found a node and its room is gone.
     async fn hold(
         &self,
         gang: &Arc<PodGang>,
@@ -242,7 +248,7 @@ impl Desk {
         if !holds(&gang.status, condition::INITIALIZED) {
             return Ok(Some("its pods are being made".to_owned()));
         }
-        if was_let_go {
+        if was_let_go && self.let_go_since(gang) < HELD_AGAIN {
             // It had room, and its scheduler has not placed all of it yet.
             return Ok(None);
         }
@@ -257,15 +263,25 @@ impl Desk {
             }
             None => return Ok(None),
         };
-        if let Some(other) = self.others_turn(&key) {
+        if !was_let_go && let Some(other) = self.others_turn(&key) {
             return Ok(Some(format!("{other} is being placed")));
         }
         let (groups, packs) = needs(gang, &specs);
         let sites = self.ledger.sites(&self.cx).await;
+        if was_let_go && self.ledger.n_placed(&key) > 0 {
+            // What has a node may run already, and is not taken back.
+            return Ok(None);
+        }
         let domains = match fits(&sites, &groups, &packs) {
             Ok(domains) => domains,
-            Err(why) => return Ok(Some(why)),
+            Err(why) => {
+                self.let_go_of(&key);
+                return Ok(Some(why));
+            }
         };
+        if was_let_go {
+            return Ok(None);
+        }
         if !domains.is_empty() {
             let body = json!({"metadata": {"annotations": {keys::DOMAINS: json!(domains).to_string()}}});
             match self.cx.api.patch::<PodGang>(&key, "", Patch::Merge, &body).await {
@@ -277,6 +293,12 @@ impl Desk {
         let mut turn = self.let_go.lock().unwrap_or_else(PoisonError::into_inner);
         *turn = Some((key, Instant::now()));
         Ok(None)
+    }
+
+    /// For how long a gang has been let go.
+    fn let_go_since(&self, gang: &PodGang) -> Duration {
+        let since = condition_of(&gang.status, condition::ACCEPTED).and_then(|c| c.last_transition_time);
+        since.map_or(Duration::ZERO, |since| muster_runtime::clock::until(since, self.cx.clock.now()))
     }
 
     /// The gang that was let go and has no nodes yet.

@@ -50,6 +50,16 @@ pub async fn bare(n_nodes: usize) -> Cluster {
 
 /// The same that resembles another Kubernetes.
 pub async fn bare_like(n_nodes: usize, kube_version: muster_apiserver::KubeVersion) -> Cluster {
+    let systems = [System::Kai, System::Grove, System::Volcano, System::Koordinator, System::T9k];
+    bare_with(n_nodes, kube_version, muster_api::crd::crds(Some(&systems))).await
+}
+
+/// The same with these CRDs instead of Muster's own.
+pub async fn bare_with(
+    n_nodes: usize,
+    kube_version: muster_apiserver::KubeVersion,
+    crds: Vec<Value>,
+) -> Cluster {
     let base = "2026-01-01T00:00:00Z".parse().unwrap();
     let clock = Clock::starting_at(base);
     let server = ApiServer::new(muster_apiserver::Options {
@@ -57,8 +67,7 @@ pub async fn bare_like(n_nodes: usize, kube_version: muster_apiserver::KubeVersi
         kube_version,
         ..muster_apiserver::Options::default()
     });
-    let systems = [System::Kai, System::Grove, System::Volcano, System::Koordinator, System::T9k];
-    server.install_crds(muster_api::crd::crds(Some(&systems))).unwrap();
+    server.install_crds(crds).unwrap();
     let cancel = CancellationToken::new();
     let background = server.clone();
     tokio::spawn(cancel.clone().run_until_cancelled_owned(async move { background.run().await }));

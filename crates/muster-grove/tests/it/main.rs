@@ -11,4 +11,5 @@ mod shared;
 mod stories;
 mod topologies;
 mod updates;
+mod upstream;
 mod walk;

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use crate::cluster::{Cluster, SETS, bare, cluster, counts, set};
 
-const BINDINGS: &str = "/apis/grove.io/v1alpha1/clustertopologybindings";
+pub const BINDINGS: &str = "/apis/grove.io/v1alpha1/clustertopologybindings";
 
 /// Nodes by index: four to a rack, eight to a block.
 async fn labelled(n_nodes: usize) -> Cluster {
@@ -33,14 +33,14 @@ async fn labelled(n_nodes: usize) -> Cluster {
     cluster
 }
 
-fn binding(name: &str, levels: &[&str]) -> Value {
+pub fn binding(name: &str, levels: &[&str]) -> Value {
     let levels: Vec<Value> =
         levels.iter().map(|l| json!({"domain": l, "key": format!("example.com/{l}")})).collect();
     json!({"apiVersion": "grove.io/v1alpha1", "kind": "ClusterTopologyBinding", "metadata": {"name": name}, "spec": {"levels": levels}})
 }
 
 /// A set in short with constraints: `set=rack` for the whole, `clique=/host` or `group=rack` for parts; what follows `/` is preferred.
-fn packed(text: &str, packs: &str) -> Value {
+pub fn packed(text: &str, packs: &str) -> Value {
     let mut object = set(text);
     let template = &mut object["spec"]["template"];
     for pack in packs.split_whitespace() {
@@ -372,6 +372,32 @@ async fn a_gang_of_two_groups_is_held_until_it_has_room() {
     assert_eq!(crate::cluster::pods(&cluster).await, "gated×2 ready×3");
     cluster.delete(&format!("{SETS}/p")).await;
     cluster.until_pods("ready×2").await;
+}
+
+/// Let go once, and then without a node and without room: it is held as it was at first, and let go again.
+#[tokio::test(start_paused = true)]
+async fn a_gang_whose_room_is_gone_is_held_again() {
+    let cluster = cluster(4).await;
+    let mut object = for_scheduler("p x1; a 1/1; b 2/2", "default-scheduler");
+    object["spec"]["template"]["terminationDelay"] = json!("1h");
+    cluster.apply(object).await;
+    cluster.until_pods("ready×3").await;
+    cluster.rest().await;
+    cluster.rest().await;
+    cluster.cordon(0, 4, true).await;
+    for pod in cluster.list::<Pod>().await {
+        cluster.delete(&format!("/api/v1/namespaces/default/pods/{}", pod.metadata.name)).await;
+    }
+    cluster.until("p-0 HeldUntilItFits", accepted).await;
+    cluster.until_pods("gated×3").await;
+    cluster.rest().await;
+    assert_eq!(crate::cluster::pods(&cluster).await, "gated×3");
+    // Two nodes are not enough, and nothing of it is placed on them.
+    cluster.cordon(0, 2, false).await;
+    cluster.rest().await;
+    assert_eq!(crate::cluster::pods(&cluster).await, "gated×3");
+    cluster.cordon(2, 1, false).await;
+    cluster.until_pods("ready×3").await;
 }
 
 /// And they are bound to the domain that was found for them.

@@ -8,7 +8,7 @@ use crate::cluster::{bare, counts};
 use crate::shared::{documents, folder};
 
 /// Sample, cliques, groups, pods, gangs, minimum of one base gang.
-const SAMPLES: &[(&str, &str, i64)] = &[
+pub const SAMPLES: &[(&str, &str, i64)] = &[
     ("simple__simple1", "4 1 9 1", 9),
     ("simple__simple2-explicit-startup-order", "4 0 9 1", 9),
     ("simple__simple3-explicit-startup-order", "11 1 23 2", 17),

@@ -15,6 +15,10 @@ pub use run::{Options, start};
 /// The Config that counts. There is one per cluster.
 pub const CONFIG: &str = "kai-config";
 
+/// On a Config: which of Grove's components the operator deploys, by their names, or `true` for all of them. KAI's Config has no field
+/// for them, and where it is not there another Grove operator may be at work.
+pub const GROVE: &str = "muster.dev/grove";
+
 /// The label of everything that the operator makes.
 pub const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "muster-operator");
 

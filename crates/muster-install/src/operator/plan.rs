@@ -11,7 +11,7 @@ use muster_runtime::clock::{stamp, whole};
 use muster_runtime::object::Meta;
 use serde_json::{Map, Value, json};
 
-use super::{CONFIG, Config, MANAGED_BY, SchedulingShard};
+use super::{CONFIG, Config, GROVE, MANAGED_BY, SchedulingShard};
 use crate::component::Component;
 use crate::monitoring;
 use crate::objects::{self, path, split_image};
@@ -46,6 +46,8 @@ pub struct Plan {
 pub fn plan(config: &Config, shards: &[&SchedulingShard], around: &Surroundings) -> Plan {
     let mut warnings = Vec::new();
     let mut settings = settings(&config.spec, around, &mut warnings);
+    let wanted = config.metadata.annotation(GROVE).unwrap_or_default();
+    settings.sets.extend(grove(wanted, &config.spec, &mut warnings));
     let (mut schedulers, mut shard_warnings) = (BTreeMap::new(), BTreeMap::new());
     let mut pools: BTreeMap<String, String> = BTreeMap::new();
     settings.shards.clear();
@@ -102,6 +104,33 @@ const SERVICES: &[(&str, &str, Component)] = &[
     ("nodeScaleAdjuster", "muster-scale-adjuster", Component::ScaleAdjuster),
     ("admission", "muster-admission", Component::Admission),
 ];
+
+/// Grove as one Deployment: what it has is one process's, and `muster run` gives each part a lease of its own.
+fn grove(wanted: &str, spec: &Value, warnings: &mut Vec<String>) -> Option<Set> {
+    let mut components: Vec<Component> = Vec::new();
+    for name in wanted.split(',').map(str::trim).filter(|name| !matches!(*name, "" | "false")) {
+        match Component::GROVE.into_iter().find(|component| component.name() == name) {
+            Some(component) => components.push(component),
+            None if name == "true" => components.extend(Component::GROVE),
+            None => {
+                let known: Vec<&str> = Component::GROVE.iter().map(|component| component.name()).collect();
+                warnings.push(format!(
+                    "annotation {GROVE} names {name}, which is none of true, false, {}",
+                    known.join(", ")
+                ));
+            }
+        }
+    }
+    components.sort_unstable();
+    components.dedup();
+    if components.is_empty() {
+        return None;
+    }
+    let default = Settings::default();
+    let known = default.sets.into_iter().find(|set| set.components.contains(&Component::Grove))?;
+    let replicas = number(spec.pointer("/global/replicaCount")).unwrap_or(1);
+    Some(Set::new(&known.name, &components, replicas, known.resources))
+}
 
 fn settings(spec: &Value, around: &Surroundings, warnings: &mut Vec<String>) -> Settings {
     let text = |pointer: &str| spec.pointer(pointer).and_then(Value::as_str).filter(|t| !t.is_empty());
@@ -925,6 +954,62 @@ mod tests {
         );
         let binder = |o: &&Value| o["metadata"]["name"] == "muster-binder";
         assert!(!plan.objects.iter().filter(binder).any(|o| o["kind"] == "PodDisruptionBudget"));
+    }
+
+    /// In: the annotation. Out: what the Deployment of Grove runs, or nothing.
+    #[track_caller]
+    fn check_grove(annotation: &str, expected: Option<&str>, warnings: &[&str]) {
+        let mut config = config(json!({"global": {"replicaCount": 2}}));
+        config.metadata.annotations = [(GROVE.to_owned(), annotation.to_owned())].into_iter().collect();
+        let plan = plan(&config, &[&shard("a", json!({}))], &around());
+        let mut all = plan.objects.iter();
+        let deployment = all.find(|o| o["kind"] == "Deployment" && o["metadata"]["name"] == "muster-grove");
+        let args = deployment.map(|d| d.pointer("/spec/template/spec/containers/0/args").unwrap().clone());
+        let found = args.map(|args| {
+            let all = args.as_array().unwrap().clone();
+            all.iter().find_map(|a| a.as_str()?.strip_prefix("--components=").map(str::to_owned)).unwrap()
+        });
+        assert_eq!(found.as_deref(), expected);
+        assert_eq!(plan.warnings, warnings);
+        let may = |verb, group, resource| {
+            let request = crate::access::Request { verb, group, resource, namespace: "a", name: "" };
+            crate::access::allows(&plan.objects, "kai-scheduler", "muster-grove", request)
+        };
+        let runs = |component: &str| expected.is_some_and(|all| all.split(',').any(|c| c == component));
+        assert_eq!(may("create", "grove.io", "podcliques"), runs("grove"));
+        assert_eq!(may("create", "scheduling.volcano.sh", "podgroups"), runs("backend-volcano"));
+        assert!(!may("create", "", "pods/binding") && !may("get", "", "secrets"));
+        if deployment.is_some() {
+            assert_eq!(find(&plan, "Deployment", "muster-grove")["spec"]["replicas"], 2);
+            find(&plan, "ServiceAccount", "muster-grove");
+        }
+    }
+
+    #[test]
+    fn grove_is_deployed_where_it_is_asked_for() {
+        let all = "grove,backend-kai,backend-default,backend-koordinator,backend-volcano,backend-t9k,backend-muster";
+        check_grove("true", Some(all), &[]);
+        check_grove("", None, &[]);
+        check_grove("false", None, &[]);
+        check_grove("backend-kai, grove", Some("grove,backend-kai"), &[]);
+        check_grove("backend-volcano", Some("backend-volcano"), &[]);
+        check_grove(
+            "grove,backend-x",
+            Some("grove"),
+            &["annotation muster.dev/grove names backend-x, which is none of true, false, grove, backend-kai, \
+               backend-default, backend-koordinator, backend-volcano, backend-t9k, backend-muster"],
+        );
+    }
+
+    /// What is installed with the operator runs what is installed without it.
+    #[test]
+    fn the_operator_deploys_grove_when_it_is_installed() {
+        let settings = Settings { operator: true, ..Settings::default() };
+        let all = objects::objects(&settings);
+        let written = all.iter().find(|o| o["kind"] == "Config").unwrap();
+        let config: Config = serde_json::from_value(written.clone()).unwrap();
+        let plan = plan(&config, &[&shard("default", json!({}))], &around());
+        find(&plan, "Deployment", "muster-grove");
     }
 
     #[test]

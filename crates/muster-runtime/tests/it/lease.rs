@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use muster_apiserver::ApiServer;
 use muster_runtime::api::Patch;
 use muster_runtime::lease::{Claim, Held, Lease, Lost, SCHEDULER_NAME, claim, other_holder};
-use muster_runtime::{Api, Clock, Key};
+use muster_runtime::{Api, Clock, Key, Metrics};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use tower::Service;
@@ -159,6 +159,24 @@ async fn the_next_takes_over_after_a_release() {
     assert!(world.now() - released <= 2.0, "{}", world.now() - released);
     assert!(b.is_held());
     assert_eq!(world.stored("muster/leases/work").await["spec"]["leaseTransitions"], 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_leads_is_shown() {
+    let world = World::new().await;
+    let metrics = Metrics::default();
+    let mut lease = world.lease("a");
+    lease.api = lease.api.counted(metrics.clone());
+    let leading = || metrics.process.leading.of([lease.key.name.as_str()]).get();
+    assert_eq!(leading(), 0.0);
+    let held = lease.acquire(false).await;
+    seconds(1.0).await;
+    assert_eq!(leading(), 1.0);
+    held.release().await.unwrap();
+    assert_eq!(leading(), 0.0);
+    drop(lease.acquire(false).await);
+    seconds(1.0).await;
+    assert_eq!(leading(), 0.0, "a lease that is dropped");
 }
 
 #[tokio::test(start_paused = true)]

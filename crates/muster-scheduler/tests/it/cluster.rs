@@ -29,6 +29,10 @@ impl Drop for Cluster {
 }
 
 pub async fn cluster(nodes: usize, gpus: u32) -> Cluster {
+    cluster_with(nodes, gpus, Options::default()).await
+}
+
+pub async fn cluster_with(nodes: usize, gpus: u32, scheduling: Options) -> Cluster {
     let base = "2026-01-01T00:00:00Z".parse().unwrap();
     let clock = Clock::starting_at(base);
     let server = ApiServer::new(muster_apiserver::Options {
@@ -48,7 +52,7 @@ pub async fn cluster(nodes: usize, gpus: u32) -> Cluster {
     tokio::spawn(muster_sim::run(client, options, clock, cancel.clone()));
     let cluster = Cluster { api, server, clock, writes: Arc::default(), cancel };
     cluster.queue("q", "", -1.0).await;
-    cluster.schedule(Options::default());
+    cluster.schedule(scheduling);
     cluster
 }
 

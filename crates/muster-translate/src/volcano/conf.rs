@@ -8,7 +8,7 @@ use muster_model::volcano::{
     CapacityConf, Conf, DeviceConf, Filters, FitType, Hook, Hooks, Packing, Plugin, PluginKind,
     ReschedulingConf, StrategyConf, TdmConf, TopologyConf, UsageConf, Weights,
 };
-use muster_model::{Action, Amounts, Diagnostic, Dialect, Name, Policy, Resource, Span};
+use muster_model::{Action, Amounts, Diagnostic, Name, Policy, Resource, Span};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -56,8 +56,14 @@ const HOOKS: [(Hook, &str, &str); 25] = [
     (Hook::ClusterOrder, "enabledClusterOrder", "cluster_order"),
 ];
 
-/// What the scheduler's configuration means. Without tiers, Volcano's own default applies.
+/// A policy for Volcano's gangs alone, by the scheduler's configuration.
 pub fn policy(config: &Value) -> (Policy, Vec<Diagnostic>) {
+    let (conf, diagnostics) = read(config);
+    (alone(conf), diagnostics)
+}
+
+/// What the scheduler's configuration means. Without tiers, Volcano's own default applies.
+pub fn read(config: &Value) -> (Conf, Vec<Diagnostic>) {
     let object = Object::new("scheduler configuration", config);
     let root = object.root();
     for (key, at) in root.entries() {
@@ -76,7 +82,7 @@ pub fn policy(config: &Value) -> (Policy, Vec<Diagnostic>) {
             None => given.report(format!("{name:?} is no action{}", meant(name, ACTIONS.map(Action::name)))),
         }
     }
-    let mut conf = Conf::default();
+    let mut conf = Conf { actions, ..Conf::default() };
     for tier in root.get("tiers").list() {
         let plugins = tier.get("plugins").list().filter_map(|at| {
             let mut enabled: Hooks = HOOKS.iter().map(|(hook, ..)| *hook).collect();
@@ -106,7 +112,7 @@ pub fn policy(config: &Value) -> (Policy, Vec<Diagnostic>) {
     for at in root.get("configurations").list() {
         action_arguments(at.get("name"), at.get("arguments"), &mut conf);
     }
-    (wrap(actions, conf), diagnostics(object))
+    (conf, diagnostics(object))
 }
 
 /// The `actions`, `tiers`, `action_args` and `env` of a scenario. A function that is not listed is off.
@@ -120,7 +126,7 @@ pub fn tiers(case: &Value) -> (Policy, Vec<Diagnostic>) {
             None => root.get("actions").report(format!("{name:?} is no action")),
         }
     }
-    let mut conf = Conf::default();
+    let mut conf = Conf { actions, ..Conf::default() };
     if let Some(Value::Array(all)) = root.get("tiers").raw() {
         for (i, _) in all.iter().enumerate() {
             let Some(tier) = root.get("tiers").list().nth(i) else { continue };
@@ -141,17 +147,12 @@ pub fn tiers(case: &Value) -> (Policy, Vec<Diagnostic>) {
         let nodes = env.get("nodes_in_shard").names().into_iter().collect();
         conf.shard = Some(muster_model::volcano::Shard { hard: mode == "hard", nodes });
     }
-    (wrap(actions, conf), diagnostics(object))
+    (alone(conf), diagnostics(object))
 }
 
-fn wrap(actions: Vec<Action>, conf: Conf) -> Policy {
-    Policy {
-        dialect: Dialect::Volcano,
-        actions,
-        quotas: false,
-        volcano: Some(Arc::new(conf)),
-        ..Policy::default()
-    }
+/// A policy for Volcano's gangs alone: what else there is only takes room.
+fn alone(conf: Conf) -> Policy {
+    Policy { actions: Vec::new(), quotas: false, volcano: Some(Arc::new(conf)), ..Policy::default() }
 }
 
 fn diagnostics(object: Object<'_>) -> Vec<Diagnostic> {
@@ -598,7 +599,7 @@ mod tests {
                 {"name": "gang", "enablePreemptable": false}, {"name": "capacity", "enableHierarchy": true}]}]}),
             &[],
         );
-        assert_eq!(policy.actions, [Action::Enqueue, Action::Allocate]);
+        assert_eq!(policy.volcano.as_ref().unwrap().actions, [Action::Enqueue, Action::Allocate]);
         let conf = policy.volcano.unwrap();
         assert!(!conf.tiers[0][0].enabled.has(Hook::Preemptable));
         assert!(conf.tiers[0][0].enabled.has(Hook::Reclaimable));
@@ -631,7 +632,10 @@ mod tests {
     #[test]
     fn without_tiers_the_default_applies() {
         let policy = check(json!({}), &[]);
-        assert_eq!(policy.actions, [Action::Enqueue, Action::Allocate, Action::Backfill]);
+        assert_eq!(
+            policy.volcano.as_ref().unwrap().actions,
+            [Action::Enqueue, Action::Allocate, Action::Backfill]
+        );
         let names: Vec<&str> =
             policy.volcano.unwrap().tiers.iter().flatten().map(|p| p.kind.name()).collect();
         assert_eq!(

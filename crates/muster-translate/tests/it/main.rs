@@ -14,7 +14,12 @@ use std::sync::Arc;
 const NOW: i64 = 1_767_225_600_000;
 
 fn settings() -> Settings {
-    Settings { now: muster_model::Time(NOW), ..Settings::default() }
+    let names = ["kai-scheduler", "t9k-scheduler", "koord-scheduler"];
+    Settings {
+        now: muster_model::Time(NOW),
+        scheduler_names: names.map(Into::into).into(),
+        ..Settings::default()
+    }
 }
 
 fn translate(objects: &[Value]) -> (Cluster, Vec<Diagnostic>) {

@@ -12,7 +12,13 @@ use std::collections::BTreeMap;
 fn identity(object: &Value) -> String {
     let text = |at: &Value| at.as_str().unwrap_or("default").to_owned();
     let metadata = &object["metadata"];
-    format!("{} {} {}", text(&object["kind"]), text(&metadata["namespace"]), text(&metadata["name"]))
+    format!(
+        "{} {} {} {}",
+        text(&object["apiVersion"]),
+        text(&object["kind"]),
+        text(&metadata["namespace"]),
+        text(&metadata["name"])
+    )
 }
 
 #[derive(Clone, Debug)]

@@ -80,6 +80,59 @@ pub(crate) fn any_object() -> impl Strategy<Value = Value> {
             }
             json!({"metadata": {"annotations": annotations, "labels": labels, "deletionTimestamp": deleted}, "spec": spec, "status": status})
         });
+    let foreign_pod = (
+        one_of(vec![json!("t9k-scheduler"), json!("koord-scheduler"), json!("kai-scheduler")]),
+        one_of(vec![
+            json!({}),
+            json!({"gang.scheduling.koordinator.sh/name": "a", "gang.scheduling.koordinator.sh/min-available": "2"}),
+            json!({"gang.scheduling.koordinator.sh/name": "b", "gang.scheduling.koordinator.sh/min-available": "1",
+                   "gang.scheduling.koordinator.sh/groups": "[\"n/a\",\"n/b\"]"}),
+        ]),
+        one_of(vec![
+            json!({}),
+            json!({"scheduler.tensorstack.dev/group-name": "a", "scheduler.tensorstack.dev/role": "r"}),
+            json!({"scheduler.tensorstack.dev/group-name": "a", "pod-group.scheduling.sigs.k8s.io": "b"}),
+            json!({"scheduler.tensorstack.dev/queue": "b", "quota.scheduling.koordinator.sh/name": "c"}),
+        ]),
+        one_of(vec![
+            json!({}),
+            json!({"nodeName": "a", "priority": 7}),
+            json!({"schedulingGroup": {"podGroupName": "a"}, "priorityClassName": "a"}),
+            json!({"workloadRef": {"name": "a", "podGroup": "g", "podGroupReplicaKey": "1"}}),
+            json!({"containers": [{"resources": {"requests": {"cpu": "3"}}}]}),
+        ]),
+        one_of(vec![json!({}), json!({"phase": "Running"}), json!({"phase": "Succeeded"})]),
+    )
+        .prop_map(|(scheduler, annotations, labels, mut spec, status)| {
+            spec["schedulerName"] = scheduler;
+            json!({"metadata": {"annotations": annotations, "labels": labels}, "spec": spec, "status": status})
+        });
+    let t9k_group = one_of(vec![
+        json!({"metadata": {}, "spec": {"minMember": 2, "queue": "b"}}),
+        json!({"metadata": {}, "spec": {"minMember": 3, "roles": [{"name": "r", "minMember": 1}]}}),
+    ]);
+    let t9k_queue = one_of(vec![
+        json!({"metadata": {}, "spec": {"quota": {"requests": {"cpu": "2"}}, "preemptible": false}}),
+        json!({"metadata": {}, "spec": {"closed": true, "nodeSelector": {"matchLabels": {"x": "y"}}}}),
+    ]);
+    let koordinator_group = one_of(vec![
+        json!({"metadata": {}, "spec": {"minMember": 2}}),
+        json!({"metadata": {"annotations": {"gang.scheduling.koordinator.sh/groups": "[\"n/a\",\"n/b\"]"}}, "spec": {"minMember": 1}}),
+        json!({"metadata": {"annotations": {"gang.scheduling.koordinator.sh/match-policy": "only-waiting"}}, "spec": {"minMember": 1}}),
+    ]);
+    let quota = one_of(vec![
+        json!({"metadata": {}, "spec": {"min": {"cpu": 1}, "max": {"cpu": 4}}}),
+        json!({"metadata": {"labels": {"quota.scheduling.koordinator.sh/parent": "a"}}, "spec": {"max": {"cpu": 2}}}),
+        json!({"metadata": {"annotations": {"quota.scheduling.koordinator.sh/namespaces": "[\"n\"]"}}, "spec": {"min": {"cpu": 1}, "max": {"cpu": 3}}}),
+    ]);
+    let kubernetes_group = one_of(vec![
+        json!({"metadata": {}, "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}, "priority": 3}}),
+        json!({"metadata": {}, "spec": {"schedulingPolicy": {"basic": {}}, "schedulingConstraints": {"topology": [{"key": "rack"}]}}}),
+    ]);
+    let workload = one_of(vec![
+        json!({"metadata": {}, "spec": {"podGroups": [{"name": "g", "policy": {"gang": {"minCount": 2}}}]}}),
+        json!({"metadata": {}, "spec": {"podGroups": [{"name": "h", "policy": {"basic": {}}}]}}),
+    ]);
     let pod_group = (
         pool(),
         one_of(vec![
@@ -165,5 +218,12 @@ pub(crate) fn any_object() -> impl Strategy<Value = Value> {
         2 => object("resource.k8s.io/v1", "ResourceSlice", slice),
         1 => object("resource.k8s.io/v1", "DeviceClass", device_class),
         2 => object("resource.k8s.io/v1", "ResourceClaim", claim),
+        4 => object("v1", "Pod", foreign_pod),
+        1 => object("scheduler.tensorstack.dev/v1beta1", "PodGroup", t9k_group),
+        1 => object("scheduler.tensorstack.dev/v1beta1", "Queue", t9k_queue),
+        1 => object("scheduling.sigs.k8s.io/v1alpha1", "PodGroup", koordinator_group),
+        1 => object("scheduling.sigs.k8s.io/v1alpha1", "ElasticQuota", quota),
+        1 => object("scheduling.k8s.io/v1alpha2", "PodGroup", kubernetes_group),
+        1 => object("scheduling.k8s.io/v1alpha1", "Workload", workload),
     ]
 }

@@ -2,3 +2,4 @@
 
 pub mod pod;
 pub mod set;
+pub mod volcano;

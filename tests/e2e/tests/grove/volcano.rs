@@ -1,30 +1,27 @@
-//! The real Volcano places the gangs of the `volcano` backend. `$MUSTER_VOLCANO` names its scheduler's binary, which is built from its Go
-//! module (1.15.1 on API types of 1.14.0, as docs/performance says); without it the test is skipped.
+//! The real Volcano places the gangs of the `volcano` backend: whole or not at all. Its scheduler is built from its Go module, on API
+//! types of a release before it ([`Programs::ensure_volcano`]).
 
 use anyhow::{Context, Result, ensure};
 use muster_e2e::crds;
-use muster_testkit::{Http, RealCluster, RealOptions, Request, Services, eventually, or_skip};
+use muster_testkit::{Http, Programs, RealCluster, RealOptions, Request, Services, eventually, or_skip};
 use serde_json::{Value, json};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
-struct Ended(Child);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 async fn send(http: &Http, verb: &str, path: &str, body: &Value) -> Result<Value> {
-    let mut request = Request::new(verb, path).json(body);
+    let mut request = Request::new(verb, path);
     if verb == "PATCH" {
         request = request.header("content-type", "application/merge-patch+json");
     }
-    let answer = http.send(&request).await?;
+    let answer = http.send(&request.json(body)).await?;
     let said = || String::from_utf8_lossy(&answer.body).into_owned();
     ensure!((200..300).contains(&answer.status), "{verb} {path}: {} {}", answer.status, said());
+    answer.json().context("an answer is JSON")
+}
+
+async fn get(http: &Http, path: &str) -> Result<Value> {
+    let answer = http.send(&Request::new("GET", path)).await?;
+    ensure!(answer.status == 200, "GET {path}: {}", answer.status);
     answer.json().context("an answer is JSON")
 }
 
@@ -42,14 +39,12 @@ async fn add_node(http: &Http, name: &str) -> Result<()> {
 }
 
 #[tokio::test]
-#[ignore = "needs a built Volcano, which MUSTER_VOLCANO names; run it by hand"]
 async fn volcano_places_its_gangs() -> Result<()> {
-    let Some(binary) = std::env::var_os("MUSTER_VOLCANO") else {
-        eprintln!("skipped: MUSTER_VOLCANO names no vc-scheduler");
+    let Some(programs) = or_skip(tokio::task::spawn_blocking(Programs::ensure_volcano).await?)? else {
         return Ok(());
     };
     let _alone = crate::ALONE.lock().await;
-    let Some(cluster) =
+    let Some(mut cluster) =
         or_skip(RealCluster::start(RealOptions { with: Vec::new(), ..RealOptions::default() }).await)?
     else {
         return Ok(());
@@ -73,23 +68,16 @@ async fn volcano_places_its_gangs() -> Result<()> {
     for name in ["n0", "n1", "n2"] {
         add_node(&http, name).await?;
     }
-    let log = std::env::temp_dir().join(format!("vc-scheduler-{}.log", std::process::id()));
-    let out = std::fs::File::create(&log)?;
-    let _volcano = Ended(
-        Command::new(binary)
+    let kubeconfig = cluster.kubeconfig.clone();
+    cluster.start_beside(
+        "vc-scheduler",
+        Command::new(programs.path("vc-scheduler"))
             .arg("--kubeconfig")
-            .arg(&cluster.kubeconfig)
-            .args([
-                "--scheduler-name=volcano",
-                "--leader-elect=false",
-                "--enable-healthz=false",
-                "--enable-metrics=false",
-            ])
-            .args(["--schedule-period=500ms", "-v=3"])
-            .stdout(Stdio::null())
-            .stderr(out)
-            .spawn()?,
-    );
+            .arg(kubeconfig)
+            .args(["--scheduler-name=volcano", "--leader-elect=false", "--cache-dumper=false"])
+            .args(["--enable-healthz=false", "--enable-metrics=false"])
+            .args(["--schedule-period=500ms", "-v=3"]),
+    )?;
     let args = ["--components", "grove,backend-volcano", "--grove-backends", "volcano"];
     let mut services = Services::start(&cluster, &args).await?;
     let clique = |name: &str, pods: u32| {
@@ -102,23 +90,14 @@ async fn volcano_places_its_gangs() -> Result<()> {
     });
     send(&http, "POST", "/apis/grove.io/v1alpha1/namespaces/default/podcliquesets", &set).await?;
     let placed = async || -> Result<(usize, usize)> {
-        let list = http
-            .send(&Request::new("GET", "/api/v1/namespaces/default/pods"))
-            .await?
-            .json()
-            .context("no JSON")?;
+        let list = get(&http, "/api/v1/namespaces/default/pods").await?;
         let pods = list["items"].as_array().cloned().unwrap_or_default();
         let free = pods.iter().filter(|pod| pod["spec"].get("schedulingGates").is_none()).count();
         Ok((pods.iter().filter(|pod| pod["spec"]["nodeName"].is_string()).count(), free))
     };
     let told = || {
-        std::fs::read_to_string(&log)
-            .unwrap_or_default()
-            .lines()
-            .rev()
-            .take(20)
-            .collect::<Vec<_>>()
-            .join("\n")
+        let log = cluster.log("vc-scheduler");
+        log.lines().rev().take(20).collect::<Vec<_>>().join("\n")
     };
     eventually("four pods are freed", Duration::from_secs(90), async || {
         let (_, free) = placed().await?;
@@ -126,8 +105,20 @@ async fn volcano_places_its_gangs() -> Result<()> {
         Ok::<_, anyhow::Error>(())
     })
     .await?;
-    // Three nodes hold three pods, and the gang needs four.
-    tokio::time::sleep(Duration::from_secs(10)).await;
+    // Three nodes hold three pods, and the gang needs four: Volcano has looked at it, and says so.
+    eventually("Volcano says that it cannot be placed", Duration::from_secs(90), async || {
+        let groups = get(&http, "/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups").await?;
+        let group = groups["items"].get(0).cloned().unwrap_or_default();
+        let conditions = group["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        ensure!(
+            conditions.iter().any(|c| c["type"] == "Unschedulable" && c["status"] == "True"),
+            "{}",
+            group["status"]
+        );
+        Ok::<_, anyhow::Error>(())
+    })
+    .await
+    .with_context(told)?;
     let (n, _) = placed().await?;
     ensure!(n == 0, "{n} pods of a gang without room were placed\n{}", told());
     add_node(&http, "n3").await?;
@@ -140,7 +131,7 @@ async fn volcano_places_its_gangs() -> Result<()> {
     .with_context(told)?;
     eventually("the gang says so", Duration::from_secs(60), async || {
         let path = "/apis/scheduler.grove.io/v1alpha1/namespaces/default/podgangs/vc-0";
-        let gang = http.send(&Request::new("GET", path)).await?.json().context("no JSON")?;
+        let gang = get(&http, path).await?;
         let conditions = gang["status"]["conditions"].as_array().cloned().unwrap_or_default();
         ensure!(
             conditions.iter().any(|c| c["type"] == "Scheduled" && c["status"] == "True"),

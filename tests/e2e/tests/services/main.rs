@@ -7,6 +7,7 @@ mod admission;
 mod basics;
 mod contention;
 mod devices;
+mod dialects;
 mod grove;
 mod kinds;
 mod manifests;
@@ -67,4 +68,11 @@ on_both! {
     grove::founding_smallest_set,
     grove::sets_are_judged_as_they_come,
     grove::gangs_without_a_pod_group,
+    dialects::t9k_two_pods_dance_together,
+    dialects::t9k_roles_come_together,
+    dialects::volcano_queue_with_a_guarantee,
+    dialects::koordinator_gang,
+    dialects::kueue_quick_start,
+    dialects::kueue_cohort_lends_and_takes_back,
+    dialects::all_at_once,
 }

@@ -18,7 +18,7 @@ const ROOM: &str = "e2e.example.com/room";
 /// How long a state may take on a busy machine. A scenario that works never waits so long.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-const CLUSTER_WIDE: [&str; 10] = [
+const CLUSTER_WIDE: [&str; 14] = [
     "Node",
     "Namespace",
     "Queue",
@@ -29,7 +29,13 @@ const CLUSTER_WIDE: [&str; 10] = [
     "DeviceClass",
     "ResourceSlice",
     "CustomResourceDefinition",
+    "ClusterQueue",
+    "Cohort",
+    "ResourceFlavor",
+    "WorkloadPriorityClass",
 ];
+/// Of the kinds called Queue, these live in namespaces.
+const NAMESPACED_QUEUES: &str = "scheduler.tensorstack.dev/";
 
 pub struct Room {
     pub site: Site,
@@ -163,7 +169,7 @@ impl Room {
             None if plural.ends_with('s') => plural.push_str("es"),
             None => plural.push('s'),
         }
-        if CLUSTER_WIDE.contains(&kind) {
+        if CLUSTER_WIDE.contains(&kind) && !(kind == "Queue" && version.starts_with(NAMESPACED_QUEUES)) {
             return Ok(format!("/{root}/{version}/{plural}"));
         }
         let ns = object.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or(&self.ns);

@@ -76,7 +76,9 @@ async fn start_real() -> Result<Real> {
     let with = vec![Component::ControllerManager, Component::Scheduler];
     let cluster = RealCluster::start(RealOptions { with, ..RealOptions::default() }).await?;
     crds::apply(&cluster, &["--group", "kai"]).await?;
-    crds::apply(&cluster, &["--group", "grove"]).await?;
+    for group in ["grove", "volcano", "kueue", "koordinator", "t9k"] {
+        crds::apply(&cluster, &["--group", group]).await?;
+    }
     create_defaults(&cluster).await?;
     play_nodes((*cluster).clone())?;
     let services = Services::start(&cluster, &[]).await?;

@@ -205,6 +205,7 @@ pub fn waits(why: &Waits) -> &'static str {
         Waits::Inactive(_) => "Suspended",
         Waits::NoQueue(_) | Waits::NoNamespace | Waits::Namespace | Waits::Invalid(_) => "Misconfigured",
         Waits::PodsReady => "WaitingForPodsReady",
+        Waits::NoRoom(_) => "NoRoom",
         Waits::NotWritten(_) => "PendingEvaluation",
     }
 }
@@ -246,6 +247,7 @@ pub fn message(waiting: &Waiting) -> String {
         Waits::Namespace => "Workload namespace doesn't match ClusterQueue selector".into(),
         Waits::Invalid(why) => why.to_string(),
         Waits::PodsReady => "waiting for all admitted workloads to be in PodsReady condition".into(),
+        Waits::NoRoom(why) => format!("There is quota, but no place for the pods: {why}"),
         Waits::NotWritten(why) => format!("Failed to admit workload: {why}"),
     }
 }

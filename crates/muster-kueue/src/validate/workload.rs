@@ -1,0 +1,156 @@
+//! Workloads.
+
+use serde_json::Value;
+
+use super::{Findings, changed};
+use crate::keys::condition as kind;
+use crate::object::{at, holds, int, list, text};
+use crate::podset::{set_name, shape};
+
+pub fn workload(object: &Value, old: &Value) -> Findings {
+    let mut out = changed(object, old, |object, out| {
+        let sets = list(object, &["spec", "podSets"]);
+        for (i, set) in sets.iter().enumerate() {
+            pod_set(set, &format!("spec.podSets[{i}]"), out);
+        }
+        if sets.iter().filter(|set| !at(set, &["minCount"]).is_null()).count() > 1 {
+            out.refuse("spec.podSets", "Invalid value: at most one podSet can use minCount");
+        }
+        if !text(object, &["spec", "priorityClassRef", "name"]).is_empty() && at(object, &["spec", "priority"]).is_null() {
+            out.refuse("spec.priority", "Invalid value: null: priority should not be nil when priorityClassRef is set");
+        }
+        status(object, out);
+    });
+    if old.is_object() {
+        fixed(object, old, &mut out);
+    }
+    out
+}
+
+fn pod_set(set: &Value, field: &str, out: &mut Findings) {
+    let count = int(set, &["count"]).unwrap_or(1);
+    if int(set, &["minCount"]).is_some_and(|min| min > count) {
+        out.invalid(format!("{field}.minCount"), at(set, &["minCount"]), format!("should be positive and less or equal to {count}"));
+    }
+    for list_name in ["initContainers", "containers"] {
+        for (i, container) in list(set, &["template", "spec", list_name]).iter().enumerate() {
+            let requests = at(container, &["resources", "requests"]).as_object();
+            for (name, amount) in requests.into_iter().flatten() {
+                let field = format!("{field}.template.spec.{list_name}[{i}].resources.requests[{name}]");
+                if name == "pods" {
+                    out.invalid(field, amount, "the key is reserved for internal kueue use");
+                } else if amount.as_str().is_some_and(|text| text.starts_with('-')) || amount.as_i64().is_some_and(|n| n < 0) {
+                    out.invalid(field, amount, "must be greater than or equal to 0");
+                }
+            }
+        }
+    }
+}
+
+fn status(object: &Value, out: &mut Findings) {
+    let sets = list(object, &["spec", "podSets"]);
+    let set = |name: &str| sets.iter().find(|set| set_name(set) == name);
+    for (i, assigned) in list(object, &["status", "admission", "podSetAssignments"]).iter().enumerate() {
+        if set(set_name(assigned)).is_none() {
+            out.refuse(format!("status.admission.podSetAssignments[{i}].name"), format!("Not found: {:?}", set_name(assigned)));
+        }
+    }
+    for (i, done) in list(object, &["status", "reclaimablePods"]).iter().enumerate() {
+        let field = format!("status.reclaimablePods[{i}]");
+        match set(text(done, &["name"])) {
+            None => out.refuse(format!("{field}.name"), format!("Unsupported value: {}", at(done, &["name"]))),
+            Some(set) => {
+                let most = int(set, &["count"]).unwrap_or(1);
+                if int(done, &["count"]).is_some_and(|n| n > most) {
+                    out.invalid(format!("{field}.count"), at(done, &["count"]), format!("should be less or equal to {most}"));
+                }
+            }
+        }
+    }
+}
+
+/// What must stay while quota is held.
+fn fixed(object: &Value, old: &Value, out: &mut Findings) {
+    let held = |object: &Value| holds(at(object, &["status"]), kind::QUOTA_RESERVED);
+    if !(held(old) && held(object)) {
+        return;
+    }
+    let shapes = |object: &Value| -> Vec<Value> {
+        list(object, &["spec", "podSets"]).iter().map(|set| shape(set, true)).collect()
+    };
+    let elastic = text(object, &["metadata", "annotations", crate::keys::ELASTIC]) == "true";
+    if shapes(object) != shapes(old) && !elastic {
+        out.refuse("spec.podSets", "Invalid value: field is immutable");
+    }
+    if text(object, &["spec", "queueName"]) != text(old, &["spec", "queueName"]) {
+        out.invalid("spec.queueName", at(object, &["spec", "queueName"]), "field is immutable");
+    }
+    let queue = |object: &Value| text(object, &["status", "admission", "clusterQueue"]).to_owned();
+    if queue(old) != queue(object) && !queue(old).is_empty() && !queue(object).is_empty() {
+        out.refuse("status.admission", "Invalid value: field is immutable");
+    }
+    // What was given back is not taken again.
+    for (i, before) in list(old, &["status", "reclaimablePods"]).iter().enumerate() {
+        let name = text(before, &["name"]);
+        let now = list(object, &["status", "reclaimablePods"]).iter().find(|r| text(r, &["name"]) == name);
+        let n = int(before, &["count"]).unwrap_or(0);
+        if now.and_then(|r| int(r, &["count"])).unwrap_or(0) < n && n > 0 {
+            out.refuse(format!("status.reclaimablePods[{i}].count"), format!("Forbidden: cannot be less than {n}"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[track_caller]
+    fn check(object: Value, old: Value, expected: &str) {
+        let texts: Vec<String> = workload(&object, &old).errors.iter().map(ToString::to_string).collect();
+        assert_eq!(texts.join("; "), expected);
+    }
+
+    #[test]
+    fn workloads() {
+        let with = |sets: Value| json!({"spec": {"podSets": sets}});
+        check(with(json!([{"name": "a", "count": 3, "minCount": 2}])), Value::Null, "");
+        check(
+            with(json!([{"count": 3, "minCount": 4}, {"name": "b", "count": 3, "minCount": 1}])),
+            Value::Null,
+            "spec.podSets[0].minCount: Invalid value: 4: should be positive and less or equal to 3; \
+             spec.podSets: Invalid value: at most one podSet can use minCount",
+        );
+        let requests = |resource: &str, amount: &str| {
+            with(json!([{"template": {"spec": {"containers": [{"resources": {"requests": {resource: amount}}}]}}}]))
+        };
+        check(
+            requests("pods", "1"),
+            Value::Null,
+            "spec.podSets[0].template.spec.containers[0].resources.requests[pods]: Invalid value: \"1\": the key is reserved for internal kueue use",
+        );
+        check(
+            requests("cpu", "-1"),
+            Value::Null,
+            "spec.podSets[0].template.spec.containers[0].resources.requests[cpu]: Invalid value: \"-1\": must be greater than or equal to 0",
+        );
+    }
+
+    #[test]
+    fn what_has_quota_stays_as_it_is() {
+        let with = |queue: &str, count: i64, done: i64| {
+            json!({"spec": {"queueName": queue, "podSets": [{"name": "main", "count": count}]},
+                   "status": {"conditions": [{"type": "QuotaReserved", "status": "True"}],
+                              "reclaimablePods": [{"name": "main", "count": done}]}})
+        };
+        check(with("q", 3, 1), with("q", 3, 0), "");
+        check(with("r", 3, 1), with("q", 3, 1), "spec.queueName: Invalid value: \"r\": field is immutable");
+        check(with("q", 4, 1), with("q", 3, 1), "spec.podSets: Invalid value: field is immutable");
+        check(with("q", 3, 0), with("q", 3, 1), "status.reclaimablePods[0].count: Forbidden: cannot be less than 1");
+        check(
+            with("q", 3, 5),
+            with("q", 3, 1),
+            "status.reclaimablePods[0].count: Invalid value: 5: should be less or equal to 3",
+        );
+    }
+}
