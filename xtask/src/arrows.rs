@@ -32,10 +32,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("muster-binder", &["k8s-quantity", "muster-runtime"]),
     ("muster-grouper", &["muster-runtime"]),
     ("muster-grove", &["k8s-quantity", "muster-runtime"]),
-    (
-        "muster-kueue",
-        &["k8s-quantity", "muster-admit", "muster-model", "muster-runtime", "muster-translate"],
-    ),
+    ("muster-kueue", &["k8s-quantity", "muster-admit", "muster-model", "muster-runtime", "muster-translate"]),
     ("muster-convert", &[]),
     ("muster-controllers", &["k8s-quantity", "muster-model", "muster-runtime", "muster-translate"]),
     ("muster-webhook", &["k8s-quantity", "muster-grove", "muster-runtime", "muster-translate"]),

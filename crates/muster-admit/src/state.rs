@@ -397,7 +397,8 @@ impl State {
 
     /// Everything parked in queues whose workloads are placed is in line again.
     fn wake_placed(&mut self, now: Time) {
-        let placed = |queue: &Queue| queue.groups.iter().flat_map(|g| &g.flavors).any(|f| self.places(*f).is_some());
+        let placed =
+            |queue: &Queue| queue.groups.iter().flat_map(|g| &g.flavors).any(|f| self.places(*f).is_some());
         let queues: Vec<TreeId> = self.tree.queue_ids().filter(|id| placed(&self.queues[*id])).collect();
         for queue in queues {
             self.wake_queue(queue, now);

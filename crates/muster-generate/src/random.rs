@@ -419,7 +419,7 @@ impl<'a> Maker<'a> {
             }
         }
         // Some need so many pods in all besides; drawn from what is there, so that the rest of a seed's cluster stays as it was.
-        if groups[0].min == Min::Children(None) && n_pods % 3 == 0 {
+        if groups[0].min == Min::Children(None) && n_pods.is_multiple_of(3) {
             groups[0].min = Min::Whole { pods: n_pods - n_pods / 6 };
         }
         (groups, pods_of)

@@ -13,8 +13,11 @@ pub fn admission(reservation: &Reservation) -> Value {
         .pod_sets
         .iter()
         .map(|set| {
-            let flavors: Map<String, Value> =
-                set.flavors.iter().map(|(resource, flavor)| (resource.to_string(), json!(&**flavor))).collect();
+            let flavors: Map<String, Value> = set
+                .flavors
+                .iter()
+                .map(|(resource, flavor)| (resource.to_string(), json!(&**flavor)))
+                .collect();
             let usage: Map<String, Value> = set
                 .usage
                 .iter()
@@ -71,14 +74,14 @@ fn column(values: &[&str]) -> Value {
     let common = |same: &dyn Fn(usize) -> bool, most: usize| (0..most).take_while(|i| same(*i)).count();
     let chars: Vec<Vec<char>> = values.iter().map(|v| v.chars().collect()).collect();
     let head = chars.first().map_or(&[][..], Vec::as_slice);
-    let prefix =
-        common(&|i| chars.iter().all(|c| c.get(i) == head.get(i)), shortest.saturating_sub(1));
+    let prefix = common(&|i| chars.iter().all(|c| c.get(i) == head.get(i)), shortest.saturating_sub(1));
     let from_end = |c: &[char], i: usize| c.len().checked_sub(i + 1).and_then(|at| c.get(at).copied());
     let suffix = common(
         &|i| chars.iter().all(|c| from_end(c, i) == from_end(head, i)),
         shortest.saturating_sub(1).saturating_sub(prefix),
     );
-    let part = |c: &[char], from: usize, to: usize| c.get(from..to).unwrap_or_default().iter().collect::<String>();
+    let part =
+        |c: &[char], from: usize, to: usize| c.get(from..to).unwrap_or_default().iter().collect::<String>();
     let roots: Vec<String> = chars.iter().map(|c| part(c, prefix, c.len() - suffix)).collect();
     let mut individual = json!({"roots": roots});
     if prefix > 0 {

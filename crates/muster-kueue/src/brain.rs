@@ -287,7 +287,11 @@ impl Brain {
         }
         for (key, why) in cycle.evicted {
             let message = words::eviction_message(&why, "");
-            decisions.push(Decision::Evict { key: runtime_key(&key), reason: words::eviction(&why), message });
+            decisions.push(Decision::Evict {
+                key: runtime_key(&key),
+                reason: words::eviction(&why),
+                message,
+            });
         }
         decisions
     }
@@ -570,7 +574,8 @@ fn recall(state: &mut State, key: &ModelKey, body: &Value) {
             Some((Name::from(name.as_str()), quantity.milli_value()))
         })
         .collect();
-    let at: Option<Timestamp> = past.get("lastUpdate").and_then(Value::as_str).and_then(|text| text.parse().ok());
+    let at: Option<Timestamp> =
+        past.get("lastUpdate").and_then(Value::as_str).and_then(|text| text.parse().ok());
     state.ledger.set(key.clone(), consumed, at.map(time));
 }
 
@@ -591,7 +596,6 @@ fn renewed<K: Ord, V: PartialEq>(map: &mut BTreeMap<K, V>, key: K, value: V) -> 
     }
 }
 
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -604,7 +608,11 @@ mod tests {
         put(&mut brain, Kind::Namespace, json!({"kind": "Namespace", "metadata": {"name": "ns"}}));
         put(&mut brain, Kind::Flavor, json!({"kind": "ResourceFlavor", "metadata": {"name": "f"}}));
         put(&mut brain, Kind::ClusterQueue, queue(4));
-        put(&mut brain, Kind::LocalQueue, json!({"kind": "LocalQueue", "metadata": {"name": "lq", "namespace": "ns"}, "spec": {"clusterQueue": "cq"}}));
+        put(
+            &mut brain,
+            Kind::LocalQueue,
+            json!({"kind": "LocalQueue", "metadata": {"name": "lq", "namespace": "ns"}, "spec": {"clusterQueue": "cq"}}),
+        );
         brain
     }
 
@@ -691,7 +699,10 @@ mod tests {
         // Others are not held up by it.
         assert_eq!(shown(&brain.decide(NOW)), "+b");
         let told = brain.told(&key("a")).unwrap();
-        assert_eq!((told.reason, told.message.as_str()), ("NoRoom", "There is quota, but no place for the pods: no node has 4 cpu"));
+        assert_eq!(
+            (told.reason, told.message.as_str()),
+            ("NoRoom", "There is quota, but no place for the pods: no node has 4 cpu")
+        );
         // The same object again is still without a place.
         brain.put(Kind::Workload, &workload("a", 4, 5), NOW);
         assert_eq!(shown(&brain.decide(NOW)), "");
@@ -732,8 +743,21 @@ mod tests {
     #[test]
     fn what_makes_no_sense_is_left_out() {
         let mut brain = brain();
-        for kind in [Kind::Namespace, Kind::LimitRange, Kind::Topology, Kind::Flavor, Kind::ClusterQueue, Kind::Pod, Kind::Workload] {
-            for body in [json!(null), json!([]), json!({"kind": 3}), json!({"metadata": 1, "spec": "x", "status": []})] {
+        for kind in [
+            Kind::Namespace,
+            Kind::LimitRange,
+            Kind::Topology,
+            Kind::Flavor,
+            Kind::ClusterQueue,
+            Kind::Pod,
+            Kind::Workload,
+        ] {
+            for body in [
+                json!(null),
+                json!([]),
+                json!({"kind": 3}),
+                json!({"metadata": 1, "spec": "x", "status": []}),
+            ] {
                 brain.put(kind, &body, NOW);
             }
         }

@@ -91,9 +91,14 @@ pub fn pod(object: &mut Value, world: &World<'_>) {
         let role = crate::names::role(&crate::pods::role_shape(at(object, &["spec"])));
         put_text(object, "annotations", keys::ROLE_HASH, &role);
     }
-    let wants_domain = [keys::REQUIRED_TOPOLOGY, keys::PREFERRED_TOPOLOGY, keys::UNCONSTRAINED_TOPOLOGY, keys::SLICE_TOPOLOGY]
-        .iter()
-        .any(|name| !text(object, &["metadata", "annotations", name]).is_empty());
+    let wants_domain = [
+        keys::REQUIRED_TOPOLOGY,
+        keys::PREFERRED_TOPOLOGY,
+        keys::UNCONSTRAINED_TOPOLOGY,
+        keys::SLICE_TOPOLOGY,
+    ]
+    .iter()
+    .any(|name| !text(object, &["metadata", "annotations", name]).is_empty());
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         add(metadata, "finalizers", json!(keys::MANAGED), |f| f.as_str() == Some(keys::MANAGED));
     }
@@ -142,7 +147,11 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn world<'a>(settings: &'a Settings, labels: Option<&'a BTreeMap<String, String>>, default: bool) -> World<'a> {
+    fn world<'a>(
+        settings: &'a Settings,
+        labels: Option<&'a BTreeMap<String, String>>,
+        default: bool,
+    ) -> World<'a> {
         World { settings, namespace_labels: labels, has_default_queue: default }
     }
 
@@ -162,13 +171,18 @@ mod tests {
         check_job(json!({"metadata": {}, "spec": {}}), false, (None, ""));
         check_job(json!({"spec": {}}), true, (Some(true), "default"));
         let owner = json!([{"kind": "Job", "apiVersion": "batch/v1", "controller": true}]);
-        check_job(json!({"metadata": {"labels": {keys::QUEUE: "q"}, "ownerReferences": owner}, "spec": {}}), false, (None, "q"));
+        check_job(
+            json!({"metadata": {"labels": {keys::QUEUE: "q"}, "ownerReferences": owner}, "spec": {}}),
+            false,
+            (None, "q"),
+        );
     }
 
     #[test]
     fn all_jobs_of_a_namespace_where_that_is_wanted() {
         let settings = Settings { manage_without_queue: true, ..Settings::default() };
-        let labels = |name: &str| BTreeMap::from([("kubernetes.io/metadata.name".to_owned(), name.to_owned())]);
+        let labels =
+            |name: &str| BTreeMap::from([("kubernetes.io/metadata.name".to_owned(), name.to_owned())]);
         let suspended = |namespace: &str| {
             let mut out = json!({"spec": {}});
             job(&mut out, &world(&settings, Some(&labels(namespace)), false));
@@ -186,7 +200,10 @@ mod tests {
         pod(&mut out, &world(&settings, None, false));
         assert_eq!(out["metadata"]["labels"][keys::MANAGED], "true");
         assert_eq!(out["metadata"]["finalizers"], json!([keys::MANAGED]));
-        assert_eq!(out["spec"]["schedulingGates"], json!([{"name": keys::ADMISSION_GATE}, {"name": keys::TOPOLOGY_GATE}]));
+        assert_eq!(
+            out["spec"]["schedulingGates"],
+            json!([{"name": keys::ADMISSION_GATE}, {"name": keys::TOPOLOGY_GATE}])
+        );
         assert_eq!(out["metadata"]["annotations"][keys::ROLE_HASH].as_str().map(str::len), Some(8));
         let before = out.clone();
         pod(&mut out, &world(&settings, None, false));

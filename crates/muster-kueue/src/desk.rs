@@ -23,7 +23,8 @@ use crate::brain::{Brain, Decision, Kind, time};
 use crate::keys::condition as kind;
 use crate::object::{
     AdmissionCheck, BatchJob, ClusterQueue, Cohort, LimitRange, LocalQueue, ManagedPod, Namespace, Node,
-    PlacedPod, ResourceFlavor, RoomPod, Topology, Workload, WorkloadPriorityClass, condition, text, time as when,
+    PlacedPod, ResourceFlavor, RoomPod, Topology, Workload, WorkloadPriorityClass, condition, text,
+    time as when,
 };
 use crate::podset;
 use crate::room::{Answer, Ask, AskSet, Room};
@@ -96,7 +97,12 @@ pub(crate) struct Desk {
 
 impl Desk {
     /// `of`: the stores that this desk fills.
-    pub fn new(cx: Context, of: &muster_runtime::Stores, settings: Settings, room: Arc<dyn Room>) -> Arc<Self> {
+    pub fn new(
+        cx: Context,
+        of: &muster_runtime::Stores,
+        settings: Settings,
+        room: Arc<dyn Room>,
+    ) -> Arc<Self> {
         let select = |label: &str| Scope { query: format!("labelSelector={label}"), ..Scope::default() };
         let stores = Stores {
             cluster_queues: of.of(),
@@ -159,7 +165,11 @@ impl Desk {
 
     /// Puts observers on everything. The desk keeps the stores, so observers must not keep the desk.
     fn observe(self: &Arc<Self>) {
-        fn on<T: Object>(desk: &Arc<Desk>, store: &Store<T>, act: impl Fn(&Desk, &Change<'_, T>) + Send + Sync + 'static) {
+        fn on<T: Object>(
+            desk: &Arc<Desk>,
+            store: &Store<T>,
+            act: impl Fn(&Desk, &Change<'_, T>) + Send + Sync + 'static,
+        ) {
             let weak = Arc::downgrade(desk);
             store.observe(move |change| {
                 if let Some(desk) = weak.upgrade() {
@@ -532,7 +542,8 @@ impl Desk {
                 self.evict(&key, move |draft| draft.evict(reason, &message, "")).await;
             }
             Decision::Replaced { old, new } => {
-                let words = format!("Replaced to accommodate a workload {new} due to workload slice aggregation");
+                let words =
+                    format!("Replaced to accommodate a workload {new} due to workload slice aggregation");
                 self.evict(&old, move |draft| {
                     draft.condition(kind::FINISHED, true, "WorkloadSliceReplaced", &words);
                 })
@@ -547,7 +558,9 @@ impl Desk {
         let mut draft = Draft::new(workload.status(), workload.metadata.generation, self.cx.clock.now());
         change(&mut draft);
         let store = &self.stores.workloads;
-        if let Err(error) = store.write_status(&self.cx.api, &workload, workload.status(), &draft.status).await {
+        if let Err(error) =
+            store.write_status(&self.cx.api, &workload, workload.status(), &draft.status).await
+        {
             tracing::debug!(workload = %key, %error, "an eviction was not written");
             tokio::time::sleep(pause(&error)).await;
             self.note(Kind::Workload, key.clone());
@@ -607,7 +620,12 @@ impl Desk {
         }
     }
 
-    fn say_admitted(&self, workload: &Workload, reservation: &muster_admit::spec::Reservation, now: jiff::Timestamp) {
+    fn say_admitted(
+        &self,
+        workload: &Workload,
+        reservation: &muster_admit::spec::Reservation,
+        now: jiff::Timestamp,
+    ) {
         let queue = &reservation.cluster_queue;
         let since = condition(workload.status(), kind::REQUEUED)
             .and_then(|c| when(c, &["lastTransitionTime"]))

@@ -81,8 +81,11 @@ fn read<'de, D: Deserializer<'de>>(
         metadata.remove("managedFields");
     }
     let metadata = object.get("metadata").unwrap_or(&Value::Null);
-    let metadata =
-        if metadata.is_null() { Meta::default() } else { Meta::deserialize(metadata).map_err(serde::de::Error::custom)? };
+    let metadata = if metadata.is_null() {
+        Meta::default()
+    } else {
+        Meta::deserialize(metadata).map_err(serde::de::Error::custom)?
+    };
     Ok((metadata, body))
 }
 

@@ -38,12 +38,27 @@ pub enum Action {
     PatchWorkload(Value),
     WorkloadStatus(Value),
     /// A merge patch of a pod.
-    PatchPod { name: String, patch: Value },
+    PatchPod {
+        name: String,
+        patch: Value,
+    },
     /// A condition that says why, and then the end.
-    DeletePod { name: String, uid: String, reason: String, message: String },
+    DeletePod {
+        name: String,
+        uid: String,
+        reason: String,
+        message: String,
+    },
     /// Takes our finalizer from a pod.
-    Finalize { name: String },
-    Event { name: String, warning: bool, reason: &'static str, message: String },
+    Finalize {
+        name: String,
+    },
+    Event {
+        name: String,
+        warning: bool,
+        reason: &'static str,
+        message: String,
+    },
 }
 
 /// A group of pods, or one pod.
@@ -140,7 +155,8 @@ pub fn plan(group: &Group<'_>, world: &World<'_>) -> Vec<Action> {
     let ours = workload.metadata.owner_references.iter().all(|owner| owner.kind == "Pod");
     if !ours {
         let name = group.pods.first().map(|pod| pod.metadata.name.clone()).unwrap_or_default();
-        let message = format!("Workload {} belongs to another owner; choose another name for the group", group.key);
+        let message =
+            format!("Workload {} belongs to another owner; choose another name for the group", group.key);
         return vec![Action::Event { name, warning: true, reason: "NameTaken", message }];
     }
     if workload.metadata.deleting() {
@@ -254,7 +270,9 @@ fn workload_for(group: &Group<'_>, pods: &[&Arc<ManagedPod>], world: &World<'_>)
     let label = pods.iter().find_map(|pod| pod.metadata.labels.get(keys::PRIORITY_CLASS));
     let class = pods.iter().map(|pod| text(pod.spec(), &["priorityClassName"])).find(|c| !c.is_empty());
     let found = match (label, class) {
-        (Some(label), _) => (world.priority)(keys::WORKLOAD_PRIORITY, label).map(|f| (keys::WORKLOAD_PRIORITY, f)),
+        (Some(label), _) => {
+            (world.priority)(keys::WORKLOAD_PRIORITY, label).map(|f| (keys::WORKLOAD_PRIORITY, f))
+        }
         (None, class) => {
             (world.priority)(keys::POD_PRIORITY, class.unwrap_or("")).map(|f| (keys::POD_PRIORITY, f))
         }
@@ -343,8 +361,7 @@ fn ended(group: &Group<'_>, workload: &Workload, world: &World<'_>) -> Option<Va
 
 fn evicted(group: &Group<'_>, workload: &Workload, world: &World<'_>) -> Vec<Action> {
     let said = condition(workload.status(), kind::EVICTED);
-    let (reason, message) =
-        said.map_or(("", ""), |c| (text(c, &["reason"]), text(c, &["message"])));
+    let (reason, message) = said.map_or(("", ""), |c| (text(c, &["reason"]), text(c, &["message"])));
     let mut actions: Vec<Action> = Vec::new();
     for pod in group.pods.iter().filter(|p| is_alive(p) && !is_gated(p)) {
         actions.push(Action::DeletePod {
@@ -395,7 +412,12 @@ fn owners(group: &Group<'_>, workload: &Workload) -> Vec<Action> {
 /// Pods that ended badly and have others in their place are let go, the oldest first.
 fn replaced(group: &Group<'_>) -> Vec<Action> {
     if !group.is_group() {
-        return group.pods.iter().filter(|p| p.metadata.deleting() && !may_run(p)).filter_map(finalize).collect();
+        return group
+            .pods
+            .iter()
+            .filter(|p| p.metadata.deleting() && !may_run(p))
+            .filter_map(finalize)
+            .collect();
     }
     let counted = group.pods.iter().filter(|p| is_alive(p) || succeeded(p)).count();
     let gone: Vec<&Arc<ManagedPod>> =
@@ -417,7 +439,8 @@ fn too_many(group: &Group<'_>, workload: &Workload) -> Vec<Action> {
     }
     let mut actions = Vec::new();
     for (role, mut pods) in by_role {
-        let most = workload.pod_sets().iter().find(|set| set_name(set) == role).and_then(|set| int(set, &["count"]));
+        let most =
+            workload.pod_sets().iter().find(|set| set_name(set) == role).and_then(|set| int(set, &["count"]));
         let most = usize::try_from(most.unwrap_or(0)).unwrap_or(0);
         // Those who are done stay, then those who run, then those who came first.
         pods.sort_by_key(|p| (!succeeded(p), is_gated(p), p.metadata.created(), p.metadata.name.clone()));
@@ -505,7 +528,12 @@ fn count(group: &Group<'_>, workload: &Workload, draft: &mut Draft) {
     let before = known.map_or("", |c| text(c, &["reason"]));
     if is_ready {
         let reason = if matches!(before, "WaitForRecovery" | "Recovered") { "Recovered" } else { "Started" };
-        draft.condition(kind::PODS_READY, true, reason, "All pods reached readiness and the workload is running");
+        draft.condition(
+            kind::PODS_READY,
+            true,
+            reason,
+            "All pods reached readiness and the workload is running",
+        );
     } else if was || before == "WaitForRecovery" {
         let words = "At least one pod has failed, waiting for recovery";
         draft.condition(kind::PODS_READY, false, "WaitForRecovery", words);
@@ -554,7 +582,8 @@ mod tests {
         };
         let gates = if has("gated") { json!([{"name": keys::ADMISSION_GATE}]) } else { json!([]) };
         let conditions = if has("ready") { json!([{"type": "Ready", "status": "True"}]) } else { json!([]) };
-        let strings = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        let strings =
+            |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
         let mut labels: Vec<(&str, &str)> = vec![(keys::QUEUE, "q"), (keys::MANAGED, "true")];
         let mut annotations: Vec<(&str, &str)> = vec![(keys::ROLE_HASH, "r")];
         if !has("single") {
@@ -627,8 +656,10 @@ mod tests {
     fn short(actions: &[Action]) -> String {
         let one = |action: &Action| match action {
             Action::CreateWorkload(body) => {
-                let sets: Vec<String> =
-                    list(body, &["spec", "podSets"]).iter().map(|s| format!("{}×{}", set_name(s), s["count"])).collect();
+                let sets: Vec<String> = list(body, &["spec", "podSets"])
+                    .iter()
+                    .map(|s| format!("{}×{}", set_name(s), s["count"]))
+                    .collect();
                 format!("create {}", sets.join("+"))
             }
             Action::DeleteWorkload => "delete workload".into(),
@@ -637,7 +668,14 @@ mod tests {
             Action::WorkloadStatus(status) => {
                 let shown: Vec<String> = list(status, &["conditions"])
                     .iter()
-                    .map(|c| format!("{}{}:{}", if text(c, &["status"]) == "True" { "" } else { "!" }, text(c, &["type"]), text(c, &["reason"])))
+                    .map(|c| {
+                        format!(
+                            "{}{}:{}",
+                            if text(c, &["status"]) == "True" { "" } else { "!" },
+                            text(c, &["type"]),
+                            text(c, &["reason"])
+                        )
+                    })
                     .collect();
                 format!("status({})", shown.join(" "))
             }
@@ -667,7 +705,11 @@ mod tests {
         check(&["a single gated"], of(""), "");
         check(&["a single gated"], of("QuotaReserved Admitted !PodsReady:WaitForStart"), "free a (Started)");
         check(&["a single ready"], of("QuotaReserved Admitted PodsReady:Started"), "");
-        check(&["a single done"], of("QuotaReserved Admitted PodsReady:Started"), "status(QuotaReserved:R Admitted:R PodsReady:Started Finished:Succeeded)");
+        check(
+            &["a single done"],
+            of("QuotaReserved Admitted PodsReady:Started"),
+            "status(QuotaReserved:R Admitted:R PodsReady:Started Finished:Succeeded)",
+        );
         check(&["a single done"], of("Finished"), "finalize a let go");
         check(&["a single runs"], of("QuotaReserved Admitted Evicted:Preempted"), "end a");
         check(
@@ -687,9 +729,21 @@ mod tests {
         let of = |conditions: &str| Some(workload(TWO, conditions));
         check(TWO, of(""), "");
         check(TWO, of("QuotaReserved Admitted !PodsReady:WaitForStart"), "free a (Started) free b (Started)");
-        check(&["a ready", "b ready"], of("QuotaReserved Admitted !PodsReady:WaitForStart"), "status(QuotaReserved:R Admitted:R PodsReady:Started)");
-        check(&["a done", "b ready"], of("QuotaReserved Admitted PodsReady:Started"), "status(QuotaReserved:R Admitted:R PodsReady:Started)");
-        check(&["a done", "b done"], of("QuotaReserved Admitted PodsReady:Started"), "status(QuotaReserved:R Admitted:R PodsReady:Started Finished:Succeeded)");
+        check(
+            &["a ready", "b ready"],
+            of("QuotaReserved Admitted !PodsReady:WaitForStart"),
+            "status(QuotaReserved:R Admitted:R PodsReady:Started)",
+        );
+        check(
+            &["a done", "b ready"],
+            of("QuotaReserved Admitted PodsReady:Started"),
+            "status(QuotaReserved:R Admitted:R PodsReady:Started)",
+        );
+        check(
+            &["a done", "b done"],
+            of("QuotaReserved Admitted PodsReady:Started"),
+            "status(QuotaReserved:R Admitted:R PodsReady:Started Finished:Succeeded)",
+        );
         check(&["a done", "b done"], of("Finished"), "finalize a finalize b let go");
     }
 
@@ -697,7 +751,11 @@ mod tests {
     fn a_group_mends_itself() {
         let of = |conditions: &str| Some(workload(TWO, conditions));
         let running = "QuotaReserved Admitted PodsReady:Started";
-        check(&["a failed", "b ready"], of(running), "status(QuotaReserved:R Admitted:R !PodsReady:WaitForRecovery)");
+        check(
+            &["a failed", "b ready"],
+            of(running),
+            "status(QuotaReserved:R Admitted:R !PodsReady:WaitForRecovery)",
+        );
         // The new one owns the workload too, and the old one is let go.
         check(&["a failed", "b ready", "c gated"], of(running), "patch finalize a");
         // One too many never runs.
@@ -715,7 +773,11 @@ mod tests {
         );
         let waits = "!QuotaReserved:Pending Evicted:Preempted WaitingForReplacementPods:Preempted";
         check(&["a failed deleting", "b failed deleting"], of(waits), "");
-        check(&["a gated", "b gated"], of(waits), "status(!QuotaReserved:Pending Evicted:Preempted !WaitingForReplacementPods:PodsReady)");
+        check(
+            &["a gated", "b gated"],
+            of(waits),
+            "status(!QuotaReserved:Pending Evicted:Preempted !WaitingForReplacementPods:PodsReady)",
+        );
         // Whoever deletes them all wants none.
         check(&["a gated deleting", "b gated deleting"], of(""), "delete workload");
     }
@@ -723,7 +785,8 @@ mod tests {
     #[test]
     fn names_that_are_taken() {
         let mut other = workload(TWO, "");
-        other.metadata.owner_references = vec![muster_runtime::object::OwnerRef { kind: "Job".into(), ..Default::default() }];
+        other.metadata.owner_references =
+            vec![muster_runtime::object::OwnerRef { kind: "Job".into(), ..Default::default() }];
         check(TWO, Some(other), "(NameTaken)");
     }
 }

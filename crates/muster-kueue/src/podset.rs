@@ -26,7 +26,9 @@ pub struct Info {
 /// Two sides want a key to have different values.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Clash {
-    #[error("invalid admission check PodSetUpdate: conflict for {what}: conflict for key={key}, value1={ours}, value2={theirs}")]
+    #[error(
+        "invalid admission check PodSetUpdate: conflict for {what}: conflict for key={key}, value1={ours}, value2={theirs}"
+    )]
     Key { what: &'static str, key: String, ours: String, theirs: String },
     #[error("flavor {0} is not known")]
     NoFlavor(String),
@@ -35,11 +37,22 @@ pub enum Clash {
 }
 
 /// A pod set of a workload.
-pub fn pod_set(name: &str, count: i64, template: &Value, min_count: Option<i64>, index_label: Option<&str>) -> Value {
+pub fn pod_set(
+    name: &str,
+    count: i64,
+    template: &Value,
+    min_count: Option<i64>,
+    index_label: Option<&str>,
+) -> Value {
     let mut template = template.clone();
     // What the API server adds to find the pods again does not belong to the request.
     if let Some(Value::Object(labels)) = template.pointer_mut("/metadata/labels") {
-        for own in ["controller-uid", "job-name", "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name"] {
+        for own in [
+            "controller-uid",
+            "job-name",
+            "batch.kubernetes.io/controller-uid",
+            "batch.kubernetes.io/job-name",
+        ] {
             labels.remove(own);
         }
     }
@@ -71,7 +84,9 @@ pub fn topology_request(template: &Value, index_label: Option<&str>) -> Option<V
     } else if annotation(keys::UNCONSTRAINED_TOPOLOGY).is_some_and(|text| text == "true") {
         request.insert("unconstrained".into(), json!(true));
     }
-    if let Some(layers) = annotation(keys::SLICE_LAYERS).and_then(|text| serde_json::from_str::<Value>(&text).ok()) {
+    if let Some(layers) =
+        annotation(keys::SLICE_LAYERS).and_then(|text| serde_json::from_str::<Value>(&text).ok())
+    {
         request.insert("podsetSliceRequiredTopologyConstraints".into(), layers);
     } else if let Some(level) = annotation(keys::SLICE_TOPOLOGY) {
         request.insert("podSetSliceRequiredTopology".into(), json!(level));
@@ -111,7 +126,8 @@ pub fn infos(workload: &Workload, flavor: impl Fn(&str) -> Option<Value>) -> Res
             };
             info.labels.insert(keys::POD_SET.into(), name.into());
             // Label values are shorter than names may be.
-            for (label, value) in [(keys::CLUSTER_QUEUE, workload.cluster_queue()), (keys::LOCAL_QUEUE, workload.queue())]
+            for (label, value) in
+                [(keys::CLUSTER_QUEUE, workload.cluster_queue()), (keys::LOCAL_QUEUE, workload.queue())]
             {
                 if value.len() <= 63 && !value.is_empty() {
                     info.labels.insert(label.into(), value.into());
@@ -173,7 +189,12 @@ fn add(
     for (key, theirs) in more {
         match to.get(key) {
             Some(ours) if ours != theirs => {
-                return Err(Clash::Key { what, key: key.clone(), ours: ours.clone(), theirs: theirs.clone() });
+                return Err(Clash::Key {
+                    what,
+                    key: key.clone(),
+                    ours: ours.clone(),
+                    theirs: theirs.clone(),
+                });
             }
             _ => {
                 to.insert(key.clone(), theirs.clone());
@@ -379,8 +400,12 @@ mod tests {
         let ask = |annotations: Value| topology_request(&template(annotations), Some("index"));
         assert_eq!(ask(json!({})), None);
         assert_eq!(
-            ask(json!({keys::REQUIRED_TOPOLOGY: "rack", keys::SLICE_TOPOLOGY: "host", keys::SLICE_SIZE: "4"})),
-            Some(json!({"required": "rack", "podSetSliceRequiredTopology": "host", "podSetSliceSize": 4, "podIndexLabel": "index"}))
+            ask(
+                json!({keys::REQUIRED_TOPOLOGY: "rack", keys::SLICE_TOPOLOGY: "host", keys::SLICE_SIZE: "4"})
+            ),
+            Some(
+                json!({"required": "rack", "podSetSliceRequiredTopology": "host", "podSetSliceSize": 4, "podIndexLabel": "index"})
+            )
         );
         assert_eq!(
             ask(json!({keys::UNCONSTRAINED_TOPOLOGY: "true"})),
@@ -394,7 +419,8 @@ mod tests {
         let set = |cpu: Value| json!({"count": 1, "template": {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]}}});
         assert_eq!(shape(&set(json!(1)), true), shape(&set(json!("1")), true));
         assert_ne!(shape(&set(json!(1)), true), shape(&set(json!("2")), true));
-        let labelled = pod_set("main", 1, &json!({"metadata": {"labels": {"job-name": "x", "a": "b"}}}), None, None);
+        let labelled =
+            pod_set("main", 1, &json!({"metadata": {"labels": {"job-name": "x", "a": "b"}}}), None, None);
         assert_eq!(labelled["template"]["metadata"]["labels"], json!({"a": "b"}));
     }
 }

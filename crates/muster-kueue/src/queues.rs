@@ -122,7 +122,8 @@ mod tests {
 
     #[track_caller]
     fn check(inactive: Option<Inactive>, expected: (&str, &str)) {
-        let status = cluster_queue(&ClusterQueue::default(), &QueueFacts::default(), inactive.as_ref(), now());
+        let status =
+            cluster_queue(&ClusterQueue::default(), &QueueFacts::default(), inactive.as_ref(), now());
         let active = condition(&status, kind::ACTIVE).unwrap();
         assert_eq!((text(active, &["reason"]), text(active, &["message"])), expected);
     }
@@ -137,7 +138,10 @@ mod tests {
         );
         check(
             Some(Inactive::CheckInactive(vec!["c".into()])),
-            ("AdmissionCheckInactive", "Can't admit new workloads: references inactive AdmissionCheck(s): c."),
+            (
+                "AdmissionCheckInactive",
+                "Can't admit new workloads: references inactive AdmissionCheck(s): c.",
+            ),
         );
     }
 
@@ -147,7 +151,13 @@ mod tests {
             name: "f".into(),
             resources: vec![("cpu".into(), 1500, 500), ("memory".into(), 1 << 30, 0)],
         };
-        let facts = QueueFacts { pending: 1, reserving: 2, reservation: vec![flavor], share: Some(7), ..Default::default() };
+        let facts = QueueFacts {
+            pending: 1,
+            reserving: 2,
+            reservation: vec![flavor],
+            share: Some(7),
+            ..Default::default()
+        };
         let status = cluster_queue(&ClusterQueue::default(), &facts, None, now());
         assert_eq!(
             list(&status, &["flavorsReservation"])[0],
@@ -155,7 +165,10 @@ mod tests {
                 {"name": "cpu", "total": "1500m", "borrowed": "500m"},
                 {"name": "memory", "total": "1Gi", "borrowed": "0"}]})
         );
-        assert_eq!((&status["pendingWorkloads"], &status["fairSharing"]["weightedShare"]), (&json!(1), &json!(7)));
+        assert_eq!(
+            (&status["pendingWorkloads"], &status["fairSharing"]["weightedShare"]),
+            (&json!(1), &json!(7))
+        );
     }
 
     #[track_caller]

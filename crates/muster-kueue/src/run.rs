@@ -16,10 +16,11 @@ use tokio::task::JoinSet;
 
 use crate::brain::time;
 use crate::desk::{Desk, InUse};
-use crate::jobs::plan::{Action, View, World, failed_to_start, plan};
 use crate::jobs::Job;
+use crate::jobs::plan::{Action, View, World, failed_to_start, plan};
 use crate::object::{
-    BatchJob, ClusterQueue, LocalQueue, ManagedPod, PlacedPod, Workload, at, condition, holds, list, text, time as time_at,
+    BatchJob, ClusterQueue, LocalQueue, ManagedPod, PlacedPod, Workload, at, condition, holds, list, text,
+    time as time_at,
 };
 use crate::podset::set_name;
 use crate::room::Room;
@@ -59,7 +60,8 @@ pub fn start(
 /// How often it is asked whether the kinds are served.
 const ASK_AGAIN: Duration = Duration::from_secs(10);
 /// The lease by which Kueue's own processes agree who of them works.
-const THEIR_LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kueue-system/leases/c1f6bfd2.kueue.x-k8s.io";
+const THEIR_LEASE: &str =
+    "/apis/coordination.k8s.io/v1/namespaces/kueue-system/leases/c1f6bfd2.kueue.x-k8s.io";
 /// A lease that was not renewed for so long is nobody's.
 const STALE: Duration = Duration::from_secs(60);
 
@@ -121,8 +123,10 @@ async fn serve(desk: Arc<Desk>) {
         }
         let q = desk.queues.clone();
         let turns = desk.turns();
-        let workloads = work("kueue-workloads", q.workloads, AT_A_TIME, cancel(), |key| desk.look_workload(key));
-        let jobs = work("kueue-jobs", q.jobs, AT_A_TIME, cancel(), |key| desk.look_job(&desk.stores.jobs, key));
+        let workloads =
+            work("kueue-workloads", q.workloads, AT_A_TIME, cancel(), |key| desk.look_workload(key));
+        let jobs =
+            work("kueue-jobs", q.jobs, AT_A_TIME, cancel(), |key| desk.look_job(&desk.stores.jobs, key));
         let cluster_queues =
             work("kueue-cluster-queues", q.cluster_queues, 4, cancel(), |name| desk.look_cluster_queue(name));
         let local_queues =
@@ -132,7 +136,18 @@ async fn serve(desk: Arc<Desk>) {
         let cohorts = work("kueue-cohorts", q.cohorts, 1, cancel(), |name| desk.look_cohort(name));
         let usage = desk.sample_usage();
         let in_use = work("kueue-in-use", q.in_use, 2, cancel(), |what| desk.look_in_use(what));
-        tokio::join!(turns, workloads, jobs, pods, ungate, cluster_queues, local_queues, cohorts, in_use, usage);
+        tokio::join!(
+            turns,
+            workloads,
+            jobs,
+            pods,
+            ungate,
+            cluster_queues,
+            local_queues,
+            cohorts,
+            in_use,
+            usage
+        );
     };
     tokio::join!(room, rest);
 }
@@ -225,7 +240,8 @@ impl Desk {
                         let since = condition(node.status(), "Ready")
                             .and_then(|c| time_at(c, &["lastTransitionTime"]))
                             .unwrap_or(now);
-                        let left = muster_runtime::clock::until(now, muster_runtime::clock::later(since, NOT_READY));
+                        let left =
+                            muster_runtime::clock::until(now, muster_runtime::clock::later(since, NOT_READY));
                         if left.is_zero() {
                             lost.insert(host.to_string());
                         } else {
@@ -270,8 +286,7 @@ impl Desk {
     }
 
     pub(crate) async fn let_workload_go(&self, workload: &Workload) -> Result<(), ApiError> {
-        let left: Vec<&String> =
-            workload.metadata.finalizers.iter().filter(|f| *f != keys::IN_USE).collect();
+        let left: Vec<&String> = workload.metadata.finalizers.iter().filter(|f| *f != keys::IN_USE).collect();
         self.patch_workload(workload, json!({"metadata": {"finalizers": left}})).await
     }
 
@@ -321,7 +336,11 @@ impl Desk {
             let flavor = |name: &str| self.flavor(name);
             let priority = |of: (&str, &str), name: &str| self.priority(of, name);
             let now = self.cx.clock.now();
-            plan(&view, &owned, &World { settings: &self.settings, now, flavor: &flavor, priority: &priority })
+            plan(
+                &view,
+                &owned,
+                &World { settings: &self.settings, now, flavor: &flavor, priority: &priority },
+            )
         };
         for action in actions {
             self.act(store, &job, &owned, action).await?;
@@ -517,7 +536,12 @@ impl Desk {
         Ok(())
     }
 
-    async fn patch_pod<T: Object>(&self, store: &Store<T>, pod: &T, mut patch: Value) -> Result<(), ApiError> {
+    async fn patch_pod<T: Object>(
+        &self,
+        store: &Store<T>,
+        pod: &T,
+        mut patch: Value,
+    ) -> Result<(), ApiError> {
         patch["metadata"]["resourceVersion"] = json!(pod.meta().resource_version);
         match self.cx.api.patch::<T>(&pod.key(), "", Patch::Merge, &patch).await {
             Ok(written) if written.meta().deleting() && written.meta().finalizers.is_empty() => {
@@ -531,7 +555,13 @@ impl Desk {
     }
 
     /// Says on the pod why it ends, and ends it.
-    async fn end_pod(&self, pod: &ManagedPod, uid: &str, reason: &str, message: &str) -> Result<(), ApiError> {
+    async fn end_pod(
+        &self,
+        pod: &ManagedPod,
+        uid: &str,
+        reason: &str,
+        message: &str,
+    ) -> Result<(), ApiError> {
         if !holds(pod.status(), "TerminationTarget") {
             let mut draft =
                 crate::status::Draft::new(pod.status(), pod.metadata.generation, self.cx.clock.now());
@@ -632,7 +662,8 @@ impl Desk {
     /// Where local queues take turns by what they used: counts that, from time to time.
     async fn sample_usage(&self) {
         let Some(sharing) = &self.settings.admit.usage_sharing else { return };
-        let every = Duration::from_millis(u64::try_from(sharing.sampling.0).unwrap_or(0)).max(Duration::from_secs(1));
+        let every =
+            Duration::from_millis(u64::try_from(sharing.sampling.0).unwrap_or(0)).max(Duration::from_secs(1));
         let work = async {
             loop {
                 tokio::time::sleep(every).await;
@@ -640,8 +671,7 @@ impl Desk {
                 let used = self.brain().sample_usage(time(now));
                 for (key, consumed) in used {
                     let Some(queue) = self.stores.local_queues.get(&key) else { continue };
-                    let mut draft =
-                        crate::status::Draft::new(queue.status(), queue.metadata.generation, now);
+                    let mut draft = crate::status::Draft::new(queue.status(), queue.metadata.generation, now);
                     draft.set(
                         "fairSharing",
                         json!({"weightedShare": 0, "admissionFairSharingStatus": {
@@ -713,7 +743,8 @@ impl Desk {
                 self.keep(&s.checks, &name, used).await
             }
             InUse::Topology(name) => {
-                let used = s.flavors.all().iter().any(|flavor| text(flavor.spec(), &["topologyName"]) == name);
+                let used =
+                    s.flavors.all().iter().any(|flavor| text(flavor.spec(), &["topologyName"]) == name);
                 self.keep(&s.topologies, &name, used).await
             }
         }
@@ -724,8 +755,7 @@ impl Desk {
         let Some(object) = store.get(&key) else { return Ok(Next::Idle) };
         let meta = object.meta();
         let Some(finalizers) = queues::finalizers(meta, used) else { return Ok(Next::Idle) };
-        let patch =
-            json!({"metadata": {"finalizers": finalizers, "resourceVersion": meta.resource_version}});
+        let patch = json!({"metadata": {"finalizers": finalizers, "resourceVersion": meta.resource_version}});
         match self.cx.api.patch::<T>(&key, "", Patch::Merge, &patch).await {
             Ok(written) if written.meta().deleting() && written.meta().finalizers.is_empty() => {
                 store.remove(&key, &written.meta().uid);
@@ -740,4 +770,3 @@ impl Desk {
 
 /// The kinds of jobs that are looked after here, by the names that a configuration gives them.
 pub const FRAMEWORKS: &[&str] = &[<BatchJob as Job>::FRAMEWORK, "pod"];
-

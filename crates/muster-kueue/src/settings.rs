@@ -106,10 +106,31 @@ const KEYS: &[(&str, &[&str])] = &[
     (
         "",
         &[
-            "apiVersion", "kind", "metadata", "namespace", "webhook", "leaderElection", "metrics", "health", "pprofBindAddress",
-            "controller", "tls", "manageJobsWithoutQueueName", "managedJobsNamespaceSelector", "internalCertManagement",
-            "clientConnection", "waitForPodsReady", "integrations", "multiKueue", "fairSharing", "admissionFairSharing",
-            "resources", "featureGates", "objectRetentionPolicies", "visibilityServer", "muster",
+            "apiVersion",
+            "kind",
+            "metadata",
+            "namespace",
+            "webhook",
+            "leaderElection",
+            "metrics",
+            "health",
+            "pprofBindAddress",
+            "controller",
+            "tls",
+            "manageJobsWithoutQueueName",
+            "managedJobsNamespaceSelector",
+            "internalCertManagement",
+            "clientConnection",
+            "waitForPodsReady",
+            "integrations",
+            "multiKueue",
+            "fairSharing",
+            "admissionFairSharing",
+            "resources",
+            "featureGates",
+            "objectRetentionPolicies",
+            "visibilityServer",
+            "muster",
         ],
     ),
     ("waitForPodsReady", &["enable", "timeout", "recoveryTimeout", "blockAdmission", "requeuingStrategy"]),
@@ -149,7 +170,8 @@ const ELSEWHERE: &[(&str, &str)] = &[
 impl Settings {
     /// What a configuration file says, and what it says in vain.
     pub fn read(source: &str) -> Result<(Settings, Vec<String>), SettingsError> {
-        let file: Value = serde_saphyr::from_str(source).map_err(|error| SettingsError::Yaml(error.to_string()))?;
+        let file: Value =
+            serde_saphyr::from_str(source).map_err(|error| SettingsError::Yaml(error.to_string()))?;
         Settings::from_value(&file)
     }
 
@@ -201,7 +223,13 @@ impl Settings {
 
 /// Gates that are decided here, not where flavors are.
 fn is_gate(name: &str) -> bool {
-    matches!(name, "DisableWaitForPodsReady" | "LocalQueueDefaulting" | "ObjectRetentionPolicies" | "ManagedJobsNamespaceSelector")
+    matches!(
+        name,
+        "DisableWaitForPodsReady"
+            | "LocalQueueDefaulting"
+            | "ObjectRetentionPolicies"
+            | "ManagedJobsNamespaceSelector"
+    )
 }
 
 fn read_integrations(file: &Value, settings: &mut Settings, warnings: &mut Vec<String>) {
@@ -272,7 +300,8 @@ fn duration(file: &Value, path: &[&str]) -> Result<Option<Duration>, SettingsErr
         value => {
             let read = value.as_str().and_then(|text| text.parse::<jiff::SignedDuration>().ok());
             let read = read.and_then(|duration| Duration::try_from(duration).ok());
-            let words = || wrong(&path.join("."), format!("is {value}; write a duration such as 5m or 1h30m"));
+            let words =
+                || wrong(&path.join("."), format!("is {value}; write a duration such as 5m or 1h30m"));
             read.map(Some).ok_or_else(words)
         }
     }
@@ -287,7 +316,8 @@ fn spelled(file: &Value, warnings: &mut Vec<String>) {
             if let Some((_, why)) = ELSEWHERE.iter().find(|(name, _)| *name == full) {
                 warnings.push(format!("{full}: has no effect: {why}"));
             } else if !known.contains(&key.as_str()) {
-                let hint = nearest(key, known).map_or(String::new(), |word| format!("; did you mean {word}?"));
+                let hint =
+                    nearest(key, known).map_or(String::new(), |word| format!("; did you mean {word}?"));
                 warnings.push(format!("{full}: is not known and has no effect{hint}"));
             }
         }
@@ -308,7 +338,8 @@ fn distance(a: &str, b: &str) -> usize {
         let mut row = vec![i + 1];
         for (j, y) in b.iter().enumerate() {
             let here = |row: &[usize], j: usize| row.get(j).copied().unwrap_or(usize::MAX - 1);
-            let cost = (here(&last, j) + usize::from(x != y)).min(here(&last, j + 1) + 1).min(here(&row, j) + 1);
+            let cost =
+                (here(&last, j) + usize::from(x != y)).min(here(&last, j + 1) + 1).min(here(&row, j) + 1);
             row.push(cost);
         }
         last = row;
@@ -340,7 +371,10 @@ mod tests {
         assert_eq!(settings.admit.fair_sharing.as_ref().map(|f| f.strategies.len()), Some(1));
         assert_eq!(settings.context.transformations.len(), 1);
         let ready = settings.pods_ready.clone().unwrap();
-        assert_eq!((ready.timeout.as_secs(), ready.recovery.as_secs(), ready.most, ready.base.as_secs()), (300, 300, Some(3), 1));
+        assert_eq!(
+            (ready.timeout.as_secs(), ready.recovery.as_secs(), ready.most, ready.base.as_secs()),
+            (300, 300, Some(3), 1)
+        );
         assert_eq!(settings.after_finished, Some(Duration::from_secs(5400)));
         assert_eq!(settings.labels_to_copy, ["team"]);
         assert!(settings.has("batch/job") && !settings.has("pod"));
@@ -355,16 +389,28 @@ mod tests {
     #[test]
     fn keys_that_have_no_effect() {
         check("", &[]);
-        check("waitForPodReady: {}", &["waitForPodReady: is not known and has no effect; did you mean waitForPodsReady?"]);
-        check("waitForPodsReady: {timeOut: 5m}", &["waitForPodsReady.timeOut: is not known and has no effect; did you mean timeout?"]);
+        check(
+            "waitForPodReady: {}",
+            &["waitForPodReady: is not known and has no effect; did you mean waitForPodsReady?"],
+        );
+        check(
+            "waitForPodsReady: {timeOut: 5m}",
+            &["waitForPodsReady.timeOut: is not known and has no effect; did you mean timeout?"],
+        );
         check("nonsense: 1", &["nonsense: is not known and has no effect"]);
-        check("clientConnection: {qps: 5}", &["clientConnection: has no effect: requests are not limited by the client"]);
+        check(
+            "clientConnection: {qps: 5}",
+            &["clientConnection: has no effect: requests are not limited by the client"],
+        );
         check(
             "integrations: {frameworks: [batch/job, ray.io/rayjob]}",
             &["integrations.frameworks[1]: ray.io/rayjob is not looked after yet; there are batch/job, pod"],
         );
         check("featureGates: {PartialAdmission: false, DisableWaitForPodsReady: true}", &[]);
-        check("featureGates: {NoSuchGate: true}", &["featureGates.NoSuchGate: (true) makes no difference here"]);
+        check(
+            "featureGates: {NoSuchGate: true}",
+            &["featureGates.NoSuchGate: (true) makes no difference here"],
+        );
     }
 
     #[track_caller]
@@ -375,8 +421,14 @@ mod tests {
     #[test]
     fn what_makes_no_sense() {
         check_wrong("kind: Pod", "kind: is \"Pod\"; write Configuration");
-        check_wrong("manageJobsWithoutQueueName: maybe", "manageJobsWithoutQueueName: is \"maybe\"; write true or false");
-        check_wrong("waitForPodsReady: {timeout: soon}", "waitForPodsReady.timeout: is \"soon\"; write a duration such as 5m or 1h30m");
+        check_wrong(
+            "manageJobsWithoutQueueName: maybe",
+            "manageJobsWithoutQueueName: is \"maybe\"; write true or false",
+        );
+        check_wrong(
+            "waitForPodsReady: {timeout: soon}",
+            "waitForPodsReady.timeout: is \"soon\"; write a duration such as 5m or 1h30m",
+        );
         check_wrong(
             "waitForPodsReady: {requeuingStrategy: {timestamp: Later}}",
             "waitForPodsReady.requeuingStrategy.timestamp: is \"Later\"; write Eviction or Creation",

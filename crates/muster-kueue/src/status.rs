@@ -76,7 +76,11 @@ impl Draft {
             Some(known) => {
                 // Another generation alone is no news.
                 let told = |c: &Value| {
-                    (text(c, &["status"]).to_owned(), text(c, &["reason"]).to_owned(), text(c, &["message"]).to_owned())
+                    (
+                        text(c, &["status"]).to_owned(),
+                        text(c, &["reason"]).to_owned(),
+                        text(c, &["message"]).to_owned(),
+                    )
                 };
                 if told(known) != told(&new) {
                     *known = new;
@@ -126,7 +130,9 @@ impl Draft {
 
     /// Adds the run that ends to the time that it ran before.
     fn count_run(&mut self) {
-        let Some(since) = condition(&self.status, kind::ADMITTED).and_then(|c| time(c, &["lastTransitionTime"])) else {
+        let Some(since) =
+            condition(&self.status, kind::ADMITTED).and_then(|c| time(c, &["lastTransitionTime"]))
+        else {
             return;
         };
         let ran = self.now.duration_since(since).as_secs().max(0);
@@ -165,7 +171,8 @@ impl Draft {
             .max();
         if let Some(after) = after.filter(|after| *after > 0) {
             let at = self.now.checked_add(jiff::SignedDuration::from_secs(after)).unwrap_or(Timestamp::MAX);
-            let mut state = self.status.get("requeueState").cloned().filter(Value::is_object).unwrap_or(json!({}));
+            let mut state =
+                self.status.get("requeueState").cloned().filter(Value::is_object).unwrap_or(json!({}));
             state["requeueAt"] = json!(stamp(at));
             self.set("requeueState", state);
         }
@@ -194,7 +201,8 @@ impl Draft {
     }
 
     fn count_eviction(&mut self, reason: &str, cause: &str) {
-        let mut stats = self.status.get("schedulingStats").cloned().filter(Value::is_object).unwrap_or(json!({}));
+        let mut stats =
+            self.status.get("schedulingStats").cloned().filter(Value::is_object).unwrap_or(json!({}));
         let mut evictions = list(&stats, &["evictions"]).to_vec();
         let same = |e: &&mut Value| text(e, &["reason"]) == reason && text(e, &["underlyingCause"]) == cause;
         match evictions.iter_mut().find(same) {
@@ -210,10 +218,12 @@ impl Draft {
 
     /// What was evicted has stopped: its quota is given back, and it waits in line again or for whoever keeps it.
     pub fn end_eviction(&mut self) {
-        let Some(evicted) = condition(&self.status, kind::EVICTED).filter(|c| text(c, &["status"]) == "True") else {
+        let Some(evicted) = condition(&self.status, kind::EVICTED).filter(|c| text(c, &["status"]) == "True")
+        else {
             return;
         };
-        let (reason, message) = (text(evicted, &["reason"]).to_owned(), text(evicted, &["message"]).to_owned());
+        let (reason, message) =
+            (text(evicted, &["reason"]).to_owned(), text(evicted, &["message"]).to_owned());
         let at_once = matches!(reason.as_str(), evicted::PREEMPTED | evicted::NODE_FAILURES);
         self.condition(kind::REQUEUED, at_once, &reason, &message);
         self.release("Pending", &message);

@@ -32,7 +32,9 @@ impl Member {
         let selector = at(pod.spec(), &["nodeSelector"]).as_object().into_iter().flatten();
         Member {
             metadata: pod.metadata.clone(),
-            gated: list(pod.spec(), &["schedulingGates"]).iter().any(|g| text(g, &["name"]) == keys::TOPOLOGY_GATE),
+            gated: list(pod.spec(), &["schedulingGates"])
+                .iter()
+                .any(|g| text(g, &["name"]) == keys::TOPOLOGY_GATE),
             counts: !over && !pod.metadata.deleting(),
             selector: selector.filter_map(|(k, v)| Some((k.clone(), v.as_str()?.to_owned()))).collect(),
         }
@@ -42,15 +44,21 @@ impl Member {
 /// The domains of pods that wait, by the name of the pod. `request`: the topology request of the set.
 pub fn domains(places: &TopologyAssignment, request: &Value, members: &[Member]) -> Vec<(String, Domain)> {
     let domain = |values: &[muster_model::Name]| -> Domain {
-        places.levels.iter().zip(values).map(|(level, value)| (level.to_string(), value.to_string())).collect()
+        places
+            .levels
+            .iter()
+            .zip(values)
+            .map(|(level, value)| (level.to_string(), value.to_string()))
+            .collect()
     };
     let waiting = || members.iter().filter(|m| m.counts && m.gated);
     let n: usize = places.domains.iter().map(|(_, n)| usize::try_from(*n).unwrap_or(0)).sum();
     if let Some(ranks) = ranks(request, members, n) {
         // The places one by one, in order.
-        let each = places.domains.iter().flat_map(|(values, n)| {
-            std::iter::repeat_n(values, usize::try_from(*n).unwrap_or(0))
-        });
+        let each = places
+            .domains
+            .iter()
+            .flat_map(|(values, n)| std::iter::repeat_n(values, usize::try_from(*n).unwrap_or(0)));
         let by_rank: Vec<&Vec<muster_model::Name>> = each.collect();
         return waiting()
             .filter_map(|m| {
@@ -59,11 +67,8 @@ pub fn domains(places: &TopologyAssignment, request: &Value, members: &[Member])
             })
             .collect();
     }
-    let mut left: Vec<(Domain, usize)> = places
-        .domains
-        .iter()
-        .map(|(values, n)| (domain(values), usize::try_from(*n).unwrap_or(0)))
-        .collect();
+    let mut left: Vec<(Domain, usize)> =
+        places.domains.iter().map(|(values, n)| (domain(values), usize::try_from(*n).unwrap_or(0))).collect();
     for taken in members.iter().filter(|m| m.counts && !m.gated) {
         let is = |place: &Domain| place.iter().all(|(label, value)| taken.selector.get(label) == Some(value));
         if let Some((_, n)) = left.iter_mut().find(|(place, n)| *n > 0 && is(place)) {
@@ -156,7 +161,11 @@ mod tests {
     fn numbers_decide() {
         let request = json!({"podIndexLabel": "i"});
         let two = [("a", 2), ("b", 1)];
-        let pods = [member("x", &[("i", "2")], None), member("y", &[("i", "0")], None), member("z", &[("i", "1")], None)];
+        let pods = [
+            member("x", &[("i", "2")], None),
+            member("y", &[("i", "0")], None),
+            member("z", &[("i", "1")], None),
+        ];
         check(&two, request.clone(), &pods, "x:b y:a z:a");
         // A number twice, or out of range, or none: whoever comes.
         let twice = [member("x", &[("i", "0")], None), member("y", &[("i", "0")], None)];
@@ -177,7 +186,12 @@ mod tests {
 
     #[test]
     fn what_is_taken_is_taken() {
-        let pods = [member("x", &[], Some("a")), member("y", &[], None), member("z", &[], None), member("zz", &[], None)];
+        let pods = [
+            member("x", &[], Some("a")),
+            member("y", &[], None),
+            member("z", &[], None),
+            member("zz", &[], None),
+        ];
         check(&[("a", 1), ("b", 2)], json!({}), &pods, "y:b z:b");
         let over = Member { counts: false, ..member("x", &[], Some("a")) };
         check(&[("a", 1)], json!({}), &[over, member("y", &[], None)], "y:a");

@@ -95,7 +95,8 @@ pub fn plan(seen: &Seen<'_>) -> Plan {
     }
     if !workload.is_admitted() && workload.has_quota() && !workload.is_evicted() && has_passed(workload) {
         draft.admit();
-        let since = condition(workload.status(), kind::QUOTA_RESERVED).and_then(|c| time(c, &["lastTransitionTime"]));
+        let since =
+            condition(workload.status(), kind::QUOTA_RESERVED).and_then(|c| time(c, &["lastTransitionTime"]));
         let waited = since.map_or(0, |since| until(since, seen.now).as_secs());
         let words = format!(
             "Admitted by ClusterQueue {}, wait time since reservation was {waited}s",
@@ -118,7 +119,8 @@ fn let_go(seen: &Seen<'_>) -> Plan {
 /// A workload that is over is deleted after a while, where that is wanted.
 fn retire(seen: &Seen<'_>) -> Plan {
     let Some(keep) = seen.settings.after_finished else { return Plan::default() };
-    let since = condition(seen.workload.status(), kind::FINISHED).and_then(|c| time(c, &["lastTransitionTime"]));
+    let since =
+        condition(seen.workload.status(), kind::FINISHED).and_then(|c| time(c, &["lastTransitionTime"]));
     let end = later(since.unwrap_or(seen.now), keep);
     let left = until(seen.now, end);
     if !left.is_zero() {
@@ -154,7 +156,8 @@ fn requeue(seen: &Seen<'_>, draft: &mut Draft) -> Option<Plan> {
 fn deactivate(seen: &Seen<'_>, draft: &mut Draft) -> Option<Plan> {
     let before = seen.workload.status();
     let target = condition(before, kind::DEACTIVATION_TARGET);
-    let (mut reason, mut message) = (evicted::DEACTIVATED.to_owned(), "The workload is deactivated".to_owned());
+    let (mut reason, mut message) =
+        (evicted::DEACTIVATED.to_owned(), "The workload is deactivated".to_owned());
     let mut news = Vec::new();
     if !seen.workload.is_evicted() {
         if let Some(target) = target {
@@ -250,7 +253,8 @@ fn sync_checks(seen: &Seen<'_>, draft: &mut Draft) -> Option<Plan> {
         }
     }
     states.sort_by(|a, b| text(a, &["name"]).cmp(text(b, &["name"])));
-    let names = |list: &[Value]| -> Vec<String> { list.iter().map(|c| text(c, &["name"]).to_owned()).collect() };
+    let names =
+        |list: &[Value]| -> Vec<String> { list.iter().map(|c| text(c, &["name"]).to_owned()).collect() };
     let mut before = names(known);
     before.sort();
     if before == names(&states) {
@@ -293,7 +297,10 @@ fn keep(seen: &Seen<'_>, mut draft: Draft) -> Plan {
         return plan;
     }
     let of_state = |state: &str| -> Vec<&Value> {
-        list(workload.status(), &["admissionChecks"]).iter().filter(|c| text(c, &["state"]) == state).collect()
+        list(workload.status(), &["admissionChecks"])
+            .iter()
+            .filter(|c| text(c, &["state"]) == state)
+            .collect()
     };
     let rejected = of_state("Rejected");
     if let Some(first) = rejected.first() {
@@ -432,7 +439,11 @@ fn on_long_run(seen: &Seen<'_>, draft: &mut Draft) -> Result<Plan, Option<Durati
     draft.condition(kind::DEACTIVATION_TARGET, true, "MaximumExecutionTimeExceeded", words);
     draft.remove("accumulatedPastExecutionTimeSeconds");
     let plan = Plan::status(draft.clone());
-    Ok(plan.told(true, "MaximumExecutionTimeExceeded", format!("The maximum execution time ({most}s) exceeded")))
+    Ok(plan.told(
+        true,
+        "MaximumExecutionTimeExceeded",
+        format!("The maximum execution time ({most}s) exceeded"),
+    ))
 }
 
 /// A workload without quota: why does it wait?
@@ -510,12 +521,19 @@ mod tests {
                        "lastTransitionTime": stamp(since)})
             })
             .collect();
-        let admission = json!({"clusterQueue": "cq", "podSetAssignments": [{"name": "main", "flavors": {"cpu": "f"}}]});
+        let admission =
+            json!({"clusterQueue": "cq", "podSetAssignments": [{"name": "main", "flavors": {"cpu": "f"}}]});
         let mut status = json!({"conditions": conditions});
         if holds(&status, kind::QUOTA_RESERVED) {
             status["admission"] = admission;
         }
-        let owner = OwnerRef { kind: "Job".into(), name: "j".into(), uid: "u".into(), controller: true, ..OwnerRef::default() };
+        let owner = OwnerRef {
+            kind: "Job".into(),
+            name: "j".into(),
+            uid: "u".into(),
+            controller: true,
+            ..OwnerRef::default()
+        };
         let metadata = Meta {
             name: "w".into(),
             namespace: "ns".into(),
@@ -568,7 +586,10 @@ mod tests {
                 }
                 for field in ["admission", "requeueState", "admissionChecks", "unhealthyNodes"] {
                     if before.get(field) != status.get(field) {
-                        out.push(format!("{field}={}", status.get(field).map_or("none".into(), Value::to_string)));
+                        out.push(format!(
+                            "{field}={}",
+                            status.get(field).map_or("none".into(), Value::to_string)
+                        ));
                     }
                 }
             }
@@ -601,7 +622,10 @@ mod tests {
         check(&waiting, "!QuotaReserved:Suspended");
         waiting.cluster = None;
         check(&waiting, "!QuotaReserved:Misconfigured");
-        waiting.local = Some(LocalQueue { body: json!({"spec": {"clusterQueue": "cq", "stopPolicy": "Hold"}}), ..Default::default() });
+        waiting.local = Some(LocalQueue {
+            body: json!({"spec": {"clusterQueue": "cq", "stopPolicy": "Hold"}}),
+            ..Default::default()
+        });
         check(&waiting, "!QuotaReserved:Suspended");
         waiting.local = None;
         check(&waiting, "!QuotaReserved:Misconfigured");
@@ -626,7 +650,8 @@ mod tests {
         let state = |state: &str| json!([{"name": "a", "state": state, "message": "no"}]);
         let before = with(Value::Null, "");
         let begun = before.plan().status.unwrap();
-        let names: Vec<&str> = list(&begun, &["admissionChecks"]).iter().map(|c| text(c, &["name"])).collect();
+        let names: Vec<&str> =
+            list(&begun, &["admissionChecks"]).iter().map(|c| text(c, &["name"])).collect();
         assert_eq!(names, ["a"]);
         assert_eq!(begun["admissionChecks"][0]["state"], "Pending");
         check(&with(state("Pending"), "QuotaReserved"), "");
@@ -660,7 +685,8 @@ mod tests {
         let checks = json!([{"name": "a", "state": "Pending"}]);
         let mut held = stopped("Hold", "QuotaReserved");
         held.workload.body["status"]["admissionChecks"] = checks;
-        held.cluster.as_mut().unwrap().body["spec"]["admissionChecksStrategy"] = json!({"admissionChecks": [{"name": "a"}]});
+        held.cluster.as_mut().unwrap().body["spec"]["admissionChecksStrategy"] =
+            json!({"admissionChecks": [{"name": "a"}]});
         check(&held, "!QuotaReserved:Suspended admission=none");
         check(&stopped("None", "!Requeued:ClusterQueueStopped"), "Requeued:ClusterQueueRestarted");
         check(&stopped("Hold", "!Requeued:ClusterQueueStopped"), "");
@@ -674,12 +700,18 @@ mod tests {
     fn pods_that_are_not_ready() {
         check(&case("QuotaReserved Admitted@10 !PodsReady:WaitForStart"), "after 1200s");
         let late = case("QuotaReserved Admitted@31 !PodsReady:WaitForStart");
-        check(&late, r#"Evicted:PodsReadyTimeout requeueState={"count":1,"requeueAt":"2026-01-01T01:01:00Z"}"#);
+        check(
+            &late,
+            r#"Evicted:PodsReadyTimeout requeueState={"count":1,"requeueAt":"2026-01-01T01:01:00Z"}"#,
+        );
         let words = condition(&late.plan().status.unwrap(), kind::EVICTED).unwrap()["message"].clone();
         assert_eq!(words, "Exceeded the PodsReady timeout ns/w");
         let mut often = case("QuotaReserved Admitted@31 !PodsReady:WaitForStart");
         often.workload.body["status"]["requeueState"] = json!({"count": 3});
-        check(&often, r#"Evicted:PodsReadyTimeout requeueState={"count":4,"requeueAt":"2026-01-01T01:08:00Z"}"#);
+        check(
+            &often,
+            r#"Evicted:PodsReadyTimeout requeueState={"count":4,"requeueAt":"2026-01-01T01:08:00Z"}"#,
+        );
         often.settings.pods_ready = Some(crate::settings::PodsReady { most: Some(3), ..Default::default() });
         check(&often, "DeactivationTarget:RequeuingLimitExceeded");
         // One that was ready before has its own time.
@@ -714,7 +746,10 @@ mod tests {
         let mut done = case("Evicted:Deactivated !Requeued:Deactivated !QuotaReserved");
         done.workload.body["spec"]["active"] = json!(false);
         check(&done, "");
-        check(&case("Evicted:Deactivated !Requeued:DeactivatedDueToX !QuotaReserved"), "Requeued:Reactivated");
+        check(
+            &case("Evicted:Deactivated !Requeued:DeactivatedDueToX !QuotaReserved"),
+            "Requeued:Reactivated",
+        );
     }
 
     #[test]
@@ -730,7 +765,9 @@ mod tests {
 
     #[test]
     fn jobs_that_were_given_up() {
-        let mut off = case("!QuotaReserved Evicted:DeactivatedDueToRequeuingLimitExceeded@10 !Requeued:DeactivatedDueToX");
+        let mut off = case(
+            "!QuotaReserved Evicted:DeactivatedDueToRequeuingLimitExceeded@10 !Requeued:DeactivatedDueToX",
+        );
         off.workload.body["spec"]["active"] = json!(false);
         check(&off, "");
         off.settings.after_deactivated = Some(Duration::from_secs(900));

@@ -731,3 +731,91 @@ pub(crate) fn namespace_quota(object: &Object<'_>) -> NamespaceQuota {
     let hard = if hard.exists() { hard } else { object.get("spec").get("hard") };
     NamespaceQuota { key: object.key(), hard: read(hard), used: read(status.get("used")) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Kind, Settings, Translator};
+    use muster_model::Change;
+    use serde_json::{Value, json};
+
+    fn settings() -> Settings {
+        let names: Vec<Name> = vec!["kai-scheduler".into(), "volcano".into()];
+        let volcano = vec!["volcano".into()];
+        Settings { scheduler_names: names, volcano, implicit_default_queue: true, ..Settings::default() }
+    }
+
+    fn group(api: &str, name: &str) -> Value {
+        json!({"apiVersion": api, "kind": "PodGroup", "metadata": {"namespace": "ns", "name": name},
+            "spec": {"minMember": 2, "queue": "q"}})
+    }
+
+    fn pod(name: &str, scheduler: &str, annotations: Value) -> Value {
+        json!({"apiVersion": "v1", "kind": "Pod",
+            "metadata": {"namespace": "ns", "name": name, "uid": format!("u-{name}"), "annotations": annotations},
+            "spec": {"schedulerName": scheduler,
+                "containers": [{"name": "c", "resources": {"requests": {"cpu": "2"}}}]}})
+    }
+
+    #[test]
+    fn groups_of_one_name_in_two_systems_are_two_gangs() {
+        let objects = [
+            group("scheduling.run.ai/v2alpha2", "g"),
+            group("scheduling.volcano.sh/v1beta1", "g"),
+            pod("a", "kai-scheduler", json!({"pod-group-name": "g"})),
+            pod("b", "volcano", json!({"scheduling.k8s.io/group-name": "g"})),
+        ];
+        let (cluster, _) = crate::cluster(&objects, &settings());
+        let gangs: Vec<String> = cluster.gangs.iter().map(|g| format!("{} in {}", g.key, g.queue)).collect();
+        assert_eq!(gangs, ["ns/g in q", "ns/volcano/g in volcano/q"]);
+        let of: Vec<String> =
+            cluster.pods.iter().map(|p| p.gang.as_ref().map_or_else(String::new, Key::to_string)).collect();
+        assert_eq!(of, ["ns/g", "ns/volcano/g"]);
+    }
+
+    #[test]
+    fn a_pod_that_names_no_group_is_in_the_one_that_the_controller_makes() {
+        let queue = json!({"scheduling.volcano.sh/queue-name": "q", "volcano.sh/preemptable": "false"});
+        let lone = pod("p", "volcano", queue);
+        let (cluster, _) = crate::cluster(std::slice::from_ref(&lone), &settings());
+        let gang = &cluster.gangs[0];
+        let facts = gang.volcano.as_ref().unwrap();
+        assert_eq!((gang.key.to_string(), &*gang.queue), ("ns/volcano/podgroup-u-p".into(), "volcano/q"));
+        assert_eq!((facts.min_member, facts.preemptable), (1, Some(false)));
+        let cpu = muster_model::Resource::Cpu;
+        assert_eq!(facts.min_resources.as_ref().map(|amounts| amounts.get(&cpu)), Some(2000));
+        // Where somebody makes groups, the pod waits for its own.
+        let grouped = Settings { grouped: vec!["volcano".into()], ..settings() };
+        let (cluster, _) = crate::cluster(&[lone], &grouped);
+        assert!(cluster.gangs.is_empty() && cluster.pods[0].gang.is_none());
+    }
+
+    #[test]
+    fn the_default_queue_is_there_while_anything_is() {
+        let mut translator = Translator::new(settings());
+        let queues = |translator: &mut Translator| -> Vec<String> {
+            let name = |change: &Change| match change {
+                Change::PutQueue(queue) => Some(format!("+{}", queue.name)),
+                Change::DropQueue(name) => Some(format!("-{name}")),
+                _ => None,
+            };
+            translator.drain().0.iter().filter_map(name).collect()
+        };
+        assert_eq!(queues(&mut translator), ["+default-queue"]);
+        translator.put_as(Kind::VolcanoPodGroup, &group("", "g"));
+        assert_eq!(queues(&mut translator), ["+volcano/default", "+volcano/root"]);
+        // One that somebody made counts, and does not go with the last group.
+        let made = json!({"metadata": {"name": "default"}, "spec": {"weight": 3}});
+        translator.put_as(Kind::VolcanoQueue, &made);
+        assert_eq!(queues(&mut translator), ["+volcano/default"]);
+        translator.delete_as(Kind::VolcanoPodGroup, "ns", "g");
+        assert_eq!(queues(&mut translator), ["-volcano/root"]);
+    }
+
+    #[test]
+    fn a_request_is_said_as_quantities() {
+        let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "resources":
+            {"requests": {"cpu": "1500m", "memory": "1Gi", "nvidia.com/gpu": "2"}}}]}});
+        assert_eq!(request_of(&pod), json!({"cpu": "1500m", "memory": "1073741824", "nvidia.com/gpu": "2"}));
+    }
+}

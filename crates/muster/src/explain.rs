@@ -294,7 +294,12 @@ fn gangs_meant(objects: &[Value], moment: &Moment, subject: &str, namespace: Opt
     let there = |key: &Key| namespace.is_none_or(|n| *key.namespace == *n);
     let mut found: Vec<Key> = Vec::new();
     if matches!(kind.as_str(), "" | "gang" | "gangs" | "podgroup" | "podgroups" | "pg") {
-        found.extend(moment.gangs.keys().filter(|k| *k.name == *name && there(k)).cloned());
+        // Groups of other systems than KAI's are known by their system too.
+        let bare = |key: &Key| key.name.rsplit('/').next() == Some(name);
+        found.extend(moment.gangs.keys().filter(|k| bare(k) && there(k)).cloned());
+    }
+    if found.is_empty() {
+        found.extend(moment.gangs.keys().filter(|k| *k.name == *subject && there(k)).cloned());
     }
     if found.is_empty() && matches!(kind.as_str(), "" | "pod" | "pods" | "po") {
         found.extend(

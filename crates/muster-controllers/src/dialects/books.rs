@@ -220,7 +220,8 @@ fn own_totals(pod: &Pod, role: &str) -> Totals {
         unknown: usize::from(pod.status.phase == "Unknown" && bound && !leaving),
         ..Totals::default()
     };
-    if !over && !(leaving && !bound) {
+    // What leaves before it came to a node asks for nothing any more.
+    if !over && (!leaving || bound) {
         totals.requested = request::ask(pod).amounts;
         if bound {
             totals.allocated = totals.requested.clone();

@@ -304,7 +304,7 @@ impl<'a> Session<'a> {
         phases.sort_by(|a, b| a.gang.cmp(&b.gang));
         self.ledger.decisions.phases = phases;
         let mut held = std::mem::take(&mut self.held);
-        held.sort_unstable();
+        held.sort_by(|a, b| self.st.pods.row(*a).model.key.cmp(&self.st.pods.row(*b).model.key));
         held.dedup();
         for pod in held {
             let row = self.st.pods.row(pod);

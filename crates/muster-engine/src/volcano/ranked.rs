@@ -52,7 +52,8 @@ impl Session<'_> {
             return None;
         }
         self.st.nodes.rows[node].model.as_ref()?;
-        let fits = if now { self.fits_now(pod, node) } else { self.fits_soon(pod, node) };
+        // What is idle may be promised to somebody who came before.
+        let fits = self.fits_soon(pod, node) && (!now || self.fits_now(pod, node));
         if !fits || self.predicate(pod, node).is_err() {
             return None;
         }

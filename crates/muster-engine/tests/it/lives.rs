@@ -63,6 +63,10 @@ fn whole(gang: &Gang, group: usize, have: &BTreeMap<&str, u32>) -> bool {
             let n_whole = children().filter(|child| whole(gang, *child, have)).count();
             n_whole >= need.map_or(children().count(), |n| n as usize)
         }
+        Min::Whole { pods } => {
+            let total: u32 = have.values().sum();
+            children().all(|child| whole(gang, child, have)) && total >= pods
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use muster_engine::Engine;
 use muster_generate::oracle::{self, NoAnswer};
 use muster_generate::{Rng, Sizes, cluster};
-use muster_model::{Action, Cluster, Key, Node, PodState, Policy, Resource, ShareSize, Strategy};
+use muster_model::{Action, Cluster, Key, Min, Node, PodState, Policy, Resource, ShareSize, Strategy};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -20,6 +20,8 @@ fn starters(cluster: &Cluster) -> Vec<Key> {
     cluster
         .gangs
         .iter()
+        // The oracle knows no minimum of several groups together.
+        .filter(|gang| !gang.groups.iter().any(|group| matches!(group.min, Min::Whole { .. })))
         .map(|gang| &gang.key)
         .filter(|key| waiting.contains(key) && !seated.contains(key))
         .cloned()

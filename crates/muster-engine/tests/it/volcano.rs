@@ -31,7 +31,7 @@ pub(crate) struct Job {
 pub(crate) struct World {
     pub(crate) nodes: Vec<i64>,
     pub(crate) capability: Vec<i64>,
-    jobs: Vec<Job>,
+    pub(crate) jobs: Vec<Job>,
 }
 
 pub(crate) fn world() -> impl Strategy<Value = World> {

@@ -186,9 +186,10 @@ fn take_back(seen: &Seen<'_>, sorted: &Sorted<'_>, plan: &mut Plan) {
         return;
     }
     let going: HashSet<String> = plan.delete.iter().map(|pod| pod.metadata.uid.clone()).collect();
-    let loose = sorted.live.iter().filter(|pod| {
-        !pod.is_bound() && !is_gated(pod, seen.gates) && !going.contains(&pod.metadata.uid)
-    });
+    let loose = sorted
+        .live
+        .iter()
+        .filter(|pod| !pod.is_bound() && !is_gated(pod, seen.gates) && !going.contains(&pod.metadata.uid));
     plan.delete.extend(loose.map(|pod| (*pod).clone()));
 }
 

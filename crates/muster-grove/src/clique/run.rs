@@ -90,13 +90,11 @@ impl Desk {
         if plan.lost_all {
             self.cx.events.warning(&*clique, "AllScheduledReplicasLost", "no pod has a node any more");
         }
-        let bodies: Vec<Value> = match (&backend, &place) {
-            (Some(backend), Some(place)) => {
-                plan.create.iter().map(|index| pod(&shape, &clique, &**backend, place, *index)).collect()
-            }
-            _ => Vec::new(),
+        let body = |index: i64| {
+            let (backend, place) = (backend.as_ref()?, place.as_ref()?);
+            Some(pod(&shape, &clique, &**backend, place, index))
         };
-        let done = self.carry_out(&clique, &shape, &plan, bodies, &gates, &pods).await;
+        let done = self.carry_out(&clique, &shape, &plan, &body, &gates, &pods).await;
         let next = match done {
             Ok(next) => next,
             Err(error) => {
@@ -164,7 +162,7 @@ impl Desk {
         clique: &PodClique,
         shape: &Clique<'_>,
         plan: &Plan,
-        bodies: Vec<Value>,
+        body: &(dyn Fn(i64) -> Option<Value> + Sync),
         gates: &[&str],
         pods: &[Arc<Pod>],
     ) -> Result<Next, ApiError> {
@@ -183,14 +181,13 @@ impl Desk {
                 result?;
             }
         }
-        let mut rest = bodies.into_iter();
+        let mut rest = plan.create.as_slice();
         let mut size = 1;
-        loop {
-            // When the first is refused, nine hundred are not tried.
-            let batch: Vec<Value> = rest.by_ref().take(size).collect();
-            if batch.is_empty() {
-                break;
-            }
+        while !rest.is_empty() {
+            // When the first is refused, nine hundred are not tried; and no more of them are held in memory than are under way.
+            let (now, later) = rest.split_at(size.min(rest.len()));
+            let batch: Vec<Value> = now.iter().filter_map(|index| body(*index)).collect();
+            rest = later;
             size = (size * 2).min(AT_ONCE);
             for result in join_all(batch.iter().map(|pod| self.create_pod(clique, pod))).await {
                 result?;

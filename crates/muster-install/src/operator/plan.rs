@@ -996,8 +996,10 @@ mod tests {
         check_grove(
             "grove,backend-x",
             Some("grove"),
-            &["annotation muster.dev/grove names backend-x, which is none of true, false, grove, backend-kai, \
-               backend-default, backend-koordinator, backend-volcano, backend-t9k, backend-muster"],
+            &[
+                "annotation muster.dev/grove names backend-x, which is none of true, false, grove, backend-kai, \
+               backend-default, backend-koordinator, backend-volcano, backend-t9k, backend-muster",
+            ],
         );
     }
 

@@ -64,7 +64,8 @@ impl Job for BatchJob {
     }
 
     fn is_active(&self) -> bool {
-        int(self.status(), &["active"]).unwrap_or(0) > 0 || int(self.status(), &["terminating"]).unwrap_or(0) > 0
+        int(self.status(), &["active"]).unwrap_or(0) > 0
+            || int(self.status(), &["terminating"]).unwrap_or(0) > 0
     }
 
     fn ended(&self) -> Option<Ended> {
@@ -119,7 +120,10 @@ impl Job for BatchJob {
         match sets.first() {
             None => self.with_template(template.clone(), true, None),
             Some(set) => {
-                let width = self.metadata.annotations.contains_key(keys::MIN_PARALLELISM)
+                let width = self
+                    .metadata
+                    .annotations
+                    .contains_key(keys::MIN_PARALLELISM)
                     .then(|| int(set, &["count"]))
                     .flatten();
                 self.with_template(restored(template, at(set, &["template"])), true, width)
@@ -200,7 +204,10 @@ mod tests {
         let job = job(spec, json!({}), &[(keys::MIN_PARALLELISM, "5")]);
         let info = Info { name: "main".into(), count: 7, ..Info::default() };
         let started = job.started(&[info]).unwrap();
-        assert_eq!((&started["spec"]["parallelism"], &started["spec"]["completions"]), (&json!(7), &json!(20)));
+        assert_eq!(
+            (&started["spec"]["parallelism"], &started["spec"]["completions"]),
+            (&json!(7), &json!(20))
+        );
         assert_eq!(started["spec"]["suspend"], false);
         let running = BatchJob { body: started, ..job.clone() };
         assert_eq!(running.stopped(&job.pod_sets())["spec"], job.body["spec"]);

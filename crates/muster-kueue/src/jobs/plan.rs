@@ -52,6 +52,9 @@ impl View {
     }
 }
 
+/// The name and the value of a priority class, by its group and kind, and its name.
+pub type Priorities<'a> = dyn Fn((&str, &str), &str) -> Option<(String, i64)> + 'a;
+
 /// What is known besides.
 pub struct World<'a> {
     pub settings: &'a Settings,
@@ -59,20 +62,31 @@ pub struct World<'a> {
     /// A flavor's spec by name.
     pub flavor: &'a dyn Fn(&str) -> Option<Value>,
     /// The value of a priority class by group and name; an empty name: the one that counts for all.
-    pub priority: &'a dyn Fn((&str, &str), &str) -> Option<(String, i64)>,
+    pub priority: &'a Priorities<'a>,
 }
 
 /// What is to be done.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
     CreateWorkload(Value),
-    DeleteWorkload { name: String, uid: String },
+    DeleteWorkload {
+        name: String,
+        uid: String,
+    },
     /// Takes our finalizer from a workload.
-    LetGo { name: String },
+    LetGo {
+        name: String,
+    },
     /// A merge patch of a workload's spec or metadata.
-    PatchWorkload { name: String, patch: Value },
+    PatchWorkload {
+        name: String,
+        patch: Value,
+    },
     /// The whole new status of a workload.
-    WorkloadStatus { name: String, status: Value },
+    WorkloadStatus {
+        name: String,
+        status: Value,
+    },
     Start(Vec<Info>),
     /// Suspend it, with its template as it is.
     Suspend,
@@ -81,7 +95,11 @@ pub enum Action {
     /// Set its template back to that of these pod sets.
     Restore(Vec<Value>),
     /// Tell people: on the job.
-    Event { warning: bool, reason: &'static str, message: String },
+    Event {
+        warning: bool,
+        reason: &'static str,
+        message: String,
+    },
 }
 
 /// Something to say, and nothing went wrong.
@@ -91,7 +109,11 @@ fn said(reason: &'static str, message: String) -> Action {
 
 pub fn plan(job: &View, owned: &[Arc<Workload>], world: &World<'_>) -> Vec<Action> {
     if job.metadata.deleting() {
-        return owned.iter().filter(|w| is_held(w)).map(|w| Action::LetGo { name: w.metadata.name.clone() }).collect();
+        return owned
+            .iter()
+            .filter(|w| is_held(w))
+            .map(|w| Action::LetGo { name: w.metadata.name.clone() })
+            .collect();
     }
     if job.queue.is_empty() && !world.settings.manage_without_queue && owned.is_empty() {
         return Vec::new();
@@ -138,7 +160,8 @@ fn leave(job: &View, workload: &Workload) -> Vec<Action> {
 
 /// Whether a workload asks for what the job has, as it is or as it was started.
 fn is_same(job: &View, workload: &Workload, world: &World<'_>) -> bool {
-    let shapes = |sets: &[Value], counts: bool| -> Vec<Value> { sets.iter().map(|s| shape(s, counts)).collect() };
+    let shapes =
+        |sets: &[Value], counts: bool| -> Vec<Value> { sets.iter().map(|s| shape(s, counts)).collect() };
     let without_min = |mut sets: Vec<Value>| {
         sets.iter_mut().filter_map(Value::as_object_mut).for_each(|set| drop(set.remove("minCount")));
         sets
@@ -218,7 +241,8 @@ fn begin(job: &View, strangers: &[&Arc<Workload>], world: &World<'_>) -> Vec<Act
         return actions;
     }
     let body = workload_for(job, world);
-    let words = format!("Created Workload: {}/{}", job.metadata.namespace, text(&body, &["metadata", "name"]));
+    let words =
+        format!("Created Workload: {}/{}", job.metadata.namespace, text(&body, &["metadata", "name"]));
     vec![Action::CreateWorkload(body), said("CreatedWorkload", words)]
 }
 
@@ -283,7 +307,11 @@ fn priority(job: &View, world: &World<'_>) -> (Option<Value>, i64) {
         Some((json!({"group": group, "kind": kind, "name": name}), value))
     };
     let label = job.metadata.labels.get(keys::PRIORITY_CLASS).map_or("", String::as_str);
-    let pods = job.pod_sets.iter().map(|set| text(set, &["template", "spec", "priorityClassName"])).find(|c| !c.is_empty());
+    let pods = job
+        .pod_sets
+        .iter()
+        .map(|set| text(set, &["template", "spec", "priorityClassName"]))
+        .find(|c| !c.is_empty());
     let found = if !label.is_empty() {
         of(keys::WORKLOAD_PRIORITY, label)
     } else if let Some(class) = pods {
@@ -362,8 +390,11 @@ fn go_on(job: &View, workload: &Workload, world: &World<'_>) -> Vec<Action> {
         sets.filter(|r| text(r, &["name"]) == set).find_map(|r| int(r, &["count"])).unwrap_or(0)
     };
     if job.reclaimable.iter().any(|(set, n)| *n > known(set)) {
-        let pods: Vec<Value> =
-            job.reclaimable.iter().map(|(set, n)| json!({"name": set, "count": (*n).max(known(set))})).collect();
+        let pods: Vec<Value> = job
+            .reclaimable
+            .iter()
+            .map(|(set, n)| json!({"name": set, "count": (*n).max(known(set))}))
+            .collect();
         draft.set("reclaimablePods", json!(pods));
     }
     pods_ready(job, workload, &mut draft);
@@ -469,7 +500,8 @@ mod tests {
     }
 
     fn job(spec: Value, status: Value) -> BatchJob {
-        let mut body = json!({"spec": {"parallelism": 3, "completions": 3, "template": template()}, "status": status});
+        let mut body =
+            json!({"spec": {"parallelism": 3, "completions": 3, "template": template()}, "status": status});
         for (key, value) in spec.as_object().unwrap() {
             body["spec"][key] = value.clone();
         }
@@ -534,11 +566,21 @@ mod tests {
             Action::CreateWorkload(_) => "create".to_owned(),
             Action::DeleteWorkload { .. } => "delete".to_owned(),
             Action::LetGo { .. } => "let go".to_owned(),
-            Action::PatchWorkload { patch, .. } => format!("patch {}", patch["spec"].as_object().unwrap().keys().cloned().collect::<Vec<_>>().join("+")),
+            Action::PatchWorkload { patch, .. } => format!(
+                "patch {}",
+                patch["spec"].as_object().unwrap().keys().cloned().collect::<Vec<_>>().join("+")
+            ),
             Action::WorkloadStatus { status, .. } => {
                 let shown: Vec<String> = list(status, &["conditions"])
                     .iter()
-                    .map(|c| format!("{}{}:{}", if text(c, &["status"]) == "True" { "" } else { "!" }, text(c, &["type"]), text(c, &["reason"])))
+                    .map(|c| {
+                        format!(
+                            "{}{}:{}",
+                            if text(c, &["status"]) == "True" { "" } else { "!" },
+                            text(c, &["type"]),
+                            text(c, &["reason"])
+                        )
+                    })
                     .collect();
                 format!("status({})", shown.join(" "))
             }
@@ -587,7 +629,10 @@ mod tests {
         assert_eq!(body["metadata"]["labels"], json!({"team": "a", keys::JOB_UID: "u"}));
         assert_eq!(body["metadata"]["annotations"], json!({"provreq.kueue.x-k8s.io/x": "1"}));
         assert_eq!(body["spec"]["priority"], 100);
-        assert_eq!(body["spec"]["priorityClassRef"], json!({"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": "high"}));
+        assert_eq!(
+            body["spec"]["priorityClassRef"],
+            json!({"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": "high"})
+        );
         assert_eq!(body["spec"]["maximumExecutionTimeSeconds"], 60);
         assert_eq!(body["spec"]["podSets"], json!([{"name": "main", "count": 3, "template": template()}]));
         assert_eq!(body["metadata"]["ownerReferences"][0]["controller"], true);
@@ -635,7 +680,11 @@ mod tests {
         check(&other, vec![workload("")], "patch podSets+queueName (UpdatedWorkload)");
         // With quota it is another job.
         check(&other, vec![workload("QuotaReserved")], "delete (DeletedWorkload)");
-        check(&job(json!({"parallelism": 2}), json!({})), vec![workload("QuotaReserved Admitted")], "suspend (Stopped)");
+        check(
+            &job(json!({"parallelism": 2}), json!({})),
+            vec![workload("QuotaReserved Admitted")],
+            "suspend (Stopped)",
+        );
         let mut moved = waiting();
         moved.metadata.labels.insert(keys::QUEUE.into(), "r".into());
         check(&moved, vec![workload("")], "patch queueName");
@@ -647,8 +696,16 @@ mod tests {
     fn a_job_that_ends() {
         let ended = |kind: &str| started(json!({"conditions": [{"type": kind, "status": "True"}]}));
         let running = || workload("QuotaReserved Admitted");
-        check(&ended("Complete"), vec![running()], "status(QuotaReserved:R Admitted:R Finished:Succeeded) (FinishedWorkload)");
-        check(&ended("Failed"), vec![running()], "status(QuotaReserved:R Admitted:R Finished:Failed) (FinishedWorkload)");
+        check(
+            &ended("Complete"),
+            vec![running()],
+            "status(QuotaReserved:R Admitted:R Finished:Succeeded) (FinishedWorkload)",
+        );
+        check(
+            &ended("Failed"),
+            vec![running()],
+            "status(QuotaReserved:R Admitted:R Finished:Failed) (FinishedWorkload)",
+        );
         check(&ended("Complete"), vec![workload("QuotaReserved Admitted Finished")], "let go");
         let mut going = waiting();
         going.metadata.deletion_timestamp = Some(NOW.parse().unwrap());

@@ -32,13 +32,17 @@ fn names(object: &Value, out: &mut Findings) {
         out.invalid(format!("metadata.labels[{}]", keys::QUEUE), queue, "is no name of a LocalQueue");
     }
     let seconds = label(keys::MAX_EXEC_TIME);
-    if seconds.as_str().is_some_and(|text| text.parse::<i32>().is_ok_and(|n| n <= 0) || text.parse::<i32>().is_err()) {
+    if seconds
+        .as_str()
+        .is_some_and(|text| text.parse::<i32>().is_ok_and(|n| n <= 0) || text.parse::<i32>().is_err())
+    {
         out.invalid(format!("metadata.labels[{}]", keys::MAX_EXEC_TIME), seconds, "should be greater than 0");
     }
     // A frequent mistake: the queue is a label.
     let annotation = at(object, &["metadata", "annotations", keys::QUEUE]);
     if annotation.is_string() && queue.is_null() {
-        out.warnings.push(format!("metadata.annotations[{}]: has no effect; write it as a label", keys::QUEUE));
+        out.warnings
+            .push(format!("metadata.annotations[{}]: has no effect; write it as a label", keys::QUEUE));
     }
 }
 
@@ -50,7 +54,13 @@ pub(super) fn topology(template: &Value, field: &str, out: &mut Findings) {
         .filter(|key| annotation(key).is_string())
         .collect();
     if asked.len() > 1 {
-        out.refuse(field, format!("Invalid value: must not contain more than one topology annotation: {}", asked.join(", ")));
+        out.refuse(
+            field,
+            format!(
+                "Invalid value: must not contain more than one topology annotation: {}",
+                asked.join(", ")
+            ),
+        );
     }
     for key in [keys::REQUIRED_TOPOLOGY, keys::PREFERRED_TOPOLOGY, keys::SLICE_TOPOLOGY] {
         if annotation(key).as_str().is_some_and(|level| !is_label_key(level)) {
@@ -59,7 +69,10 @@ pub(super) fn topology(template: &Value, field: &str, out: &mut Findings) {
     }
     let slices = annotation(keys::SLICE_TOPOLOGY).is_string();
     let size = annotation(keys::SLICE_SIZE);
-    if size.as_str().is_some_and(|size| size.parse::<i32>().is_ok_and(|n| n < 1) || size.parse::<i32>().is_err()) {
+    if size
+        .as_str()
+        .is_some_and(|size| size.parse::<i32>().is_ok_and(|n| n < 1) || size.parse::<i32>().is_err())
+    {
         out.invalid(format!("{field}[{}]", keys::SLICE_SIZE), size, "must be a whole number of at least 1");
     }
     if slices && size.is_null() {
@@ -103,7 +116,11 @@ fn fixed(object: &Value, old: &Value, runs: bool, out: &mut Findings) {
     for key in [keys::QUEUE, keys::PREBUILT] {
         let value = |object: &Value| text(object, &["metadata", "labels", key]).to_owned();
         if value(object) != value(old) {
-            out.invalid(format!("metadata.labels[{key}]"), at(object, &["metadata", "labels", key]), "field is immutable");
+            out.invalid(
+                format!("metadata.labels[{key}]"),
+                at(object, &["metadata", "labels", key]),
+                "field is immutable",
+            );
         }
     }
     let key = keys::MIN_PARALLELISM;
@@ -151,12 +168,17 @@ mod tests {
              kueue.x-k8s.io/podset-slice-required-topology is specified",
         );
         let found = job(&job_with(json!({}), json!({keys::QUEUE: "q"}), json!({})), &Value::Null);
-        assert_eq!(found.warnings, ["metadata.annotations[kueue.x-k8s.io/queue-name]: has no effect; write it as a label"]);
+        assert_eq!(
+            found.warnings,
+            ["metadata.annotations[kueue.x-k8s.io/queue-name]: has no effect; write it as a label"]
+        );
     }
 
     #[test]
     fn the_queue_of_a_job_that_runs() {
-        let with = |queue: &str, suspend: bool| job_with(json!({keys::QUEUE: queue}), json!({}), json!({"suspend": suspend}));
+        let with = |queue: &str, suspend: bool| {
+            job_with(json!({keys::QUEUE: queue}), json!({}), json!({"suspend": suspend}))
+        };
         check(with("b", true), with("a", true), "");
         check(with("b", true), with("a", false), "");
         check(

@@ -12,7 +12,10 @@ pub fn pod(object: &Value, old: &Value) -> Findings {
         let annotation = |key: &str| at(object, &["metadata", "annotations", key]);
         let managed = label(keys::MANAGED);
         if managed.as_str().is_some_and(|value| value != "true") {
-            out.refuse(format!("metadata.labels[{}]", keys::MANAGED), "Forbidden: managed label value can only be 'true'");
+            out.refuse(
+                format!("metadata.labels[{}]", keys::MANAGED),
+                "Forbidden: managed label value can only be 'true'",
+            );
         }
         let queue = label(keys::QUEUE);
         if queue.as_str().is_some_and(|name| !name.is_empty() && !is_subdomain(name)) {
@@ -22,18 +25,30 @@ pub fn pod(object: &Value, old: &Value) -> Findings {
         match (group.as_str(), count.as_str()) {
             (Some(_), None) => out.refuse(
                 format!("metadata.annotations[{}]", keys::GROUP_COUNT),
-                format!("Required value: both the '{}' annotation and the '{}' label should be set", keys::GROUP_COUNT, keys::GROUP_NAME),
+                format!(
+                    "Required value: both the '{}' annotation and the '{}' label should be set",
+                    keys::GROUP_COUNT,
+                    keys::GROUP_NAME
+                ),
             ),
             (None, Some(_)) => out.refuse(
                 format!("metadata.labels[{}]", keys::GROUP_NAME),
-                format!("Required value: both the '{}' annotation and the '{}' label should be set", keys::GROUP_COUNT, keys::GROUP_NAME),
+                format!(
+                    "Required value: both the '{}' annotation and the '{}' label should be set",
+                    keys::GROUP_COUNT,
+                    keys::GROUP_NAME
+                ),
             ),
             (Some(name), Some(n)) => {
                 if !is_subdomain(name) {
                     out.invalid(format!("metadata.labels[{}]", keys::GROUP_NAME), group, "is no name");
                 }
                 if n.parse::<i32>().is_ok_and(|n| n < 1) || n.parse::<i32>().is_err() {
-                    out.invalid(format!("metadata.annotations[{}]", keys::GROUP_COUNT), count, "must be a whole number of at least 1");
+                    out.invalid(
+                        format!("metadata.annotations[{}]", keys::GROUP_COUNT),
+                        count,
+                        "must be a whole number of at least 1",
+                    );
                 }
             }
             (None, None) => {}
@@ -44,7 +59,11 @@ pub fn pod(object: &Value, old: &Value) -> Findings {
         for key in [keys::GROUP_NAME, keys::MANAGED] {
             let value = |object: &Value| text(object, &["metadata", "labels", key]).to_owned();
             if value(object) != value(old) {
-                out.invalid(format!("metadata.labels[{key}]"), at(object, &["metadata", "labels", key]), "field is immutable");
+                out.invalid(
+                    format!("metadata.labels[{key}]"),
+                    at(object, &["metadata", "labels", key]),
+                    "field is immutable",
+                );
             }
         }
         // Whoever waits no longer keeps its queue.
@@ -60,7 +79,8 @@ pub fn pod(object: &Value, old: &Value) -> Findings {
                 "field is immutable",
             );
         }
-        let retriable = |object: &Value| text(object, &["metadata", "annotations", keys::RETRIABLE]) != "false";
+        let retriable =
+            |object: &Value| text(object, &["metadata", "annotations", keys::RETRIABLE]) != "false";
         if !retriable(old) && retriable(object) {
             out.refuse(
                 format!("metadata.annotations[{}]", keys::RETRIABLE),
@@ -106,7 +126,9 @@ mod tests {
             Value::Null,
             "metadata.annotations[kueue.x-k8s.io/pod-group-total-count]: Invalid value: \"none\": must be a whole number of at least 1",
         );
-        let managed = |group: &str| with(json!({keys::MANAGED: "true", keys::GROUP_NAME: group}), json!({keys::GROUP_COUNT: "2"}));
+        let managed = |group: &str| {
+            with(json!({keys::MANAGED: "true", keys::GROUP_NAME: group}), json!({keys::GROUP_COUNT: "2"}))
+        };
         check(
             managed("b"),
             managed("a"),

@@ -17,7 +17,11 @@ pub fn cluster_queue(object: &Value, old: &Value) -> Findings {
         let spec = at(object, &["spec"]);
         let cohort = text(spec, &["cohortName"]);
         if !cohort.is_empty() && !is_subdomain(cohort) {
-            out.invalid("spec.cohortName", at(spec, &["cohortName"]), "is no name; write lower case letters, digits, '-' and '.'");
+            out.invalid(
+                "spec.cohortName",
+                at(spec, &["cohortName"]),
+                "is no name; write lower case letters, digits, '-' and '.'",
+            );
         }
         groups(spec, !cohort.is_empty(), true, out);
         preemption(spec, out);
@@ -37,7 +41,11 @@ pub fn cohort(object: &Value, old: &Value) -> Findings {
             out.invalid("spec.parentName", at(spec, &["parentName"]), "is no name");
         }
         if !parent.is_empty() && parent == text(object, &["metadata", "name"]) {
-            out.invalid("spec.parentName", at(spec, &["parentName"]), "a cohort cannot be its own parent; name another, or none");
+            out.invalid(
+                "spec.parentName",
+                at(spec, &["parentName"]),
+                "a cohort cannot be its own parent; name another, or none",
+            );
         }
         groups(spec, !parent.is_empty(), false, out);
         weight(spec, out);
@@ -48,7 +56,11 @@ pub fn local_queue(object: &Value, old: &Value) -> Findings {
     let mut out = changed(object, old, |object, out| {
         let queue = text(object, &["spec", "clusterQueue"]);
         if !is_subdomain(queue) {
-            out.invalid("spec.clusterQueue", at(object, &["spec", "clusterQueue"]), "is no name of a ClusterQueue");
+            out.invalid(
+                "spec.clusterQueue",
+                at(object, &["spec", "clusterQueue"]),
+                "is no name of a ClusterQueue",
+            );
         }
     });
     let queue = |object: &Value| text(object, &["spec", "clusterQueue"]).to_owned();
@@ -77,7 +89,10 @@ pub fn flavor(object: &Value, old: &Value) -> Findings {
             }
             if !matches!(text(taint, &["effect"]), "NoSchedule" | "PreferNoSchedule" | "NoExecute") {
                 let why = "supported values: \"NoSchedule\", \"PreferNoSchedule\", \"NoExecute\"";
-                out.refuse(format!("{field}.effect"), format!("Unsupported value: {}: {why}", at(taint, &["effect"])));
+                out.refuse(
+                    format!("{field}.effect"),
+                    format!("Unsupported value: {}: {why}", at(taint, &["effect"])),
+                );
             }
         }
         for (i, toleration) in list(spec, &["tolerations"]).iter().enumerate() {
@@ -105,7 +120,11 @@ pub(super) fn tolerates(toleration: &Value, field: &str, out: &mut Findings) {
         );
     }
     if operator == "Exists" && !value.is_empty() {
-        out.invalid(format!("{field}.value"), at(toleration, &["value"]), "value must be empty when `operator` is 'Exists'");
+        out.invalid(
+            format!("{field}.value"),
+            at(toleration, &["value"]),
+            "value must be empty when `operator` is 'Exists'",
+        );
     }
     if !matches!(operator, "" | "Exists" | "Equal") {
         let why = "supported values: \"Equal\", \"Exists\"";
@@ -119,7 +138,8 @@ fn groups(spec: &Value, has_parent: bool, is_queue: bool, out: &mut Findings) {
     let mut n_flavors = 0;
     for (i, group) in list(spec, &["resourceGroups"]).iter().enumerate() {
         let field = format!("spec.resourceGroups[{i}]");
-        let covered: Vec<&str> = list(group, &["coveredResources"]).iter().filter_map(Value::as_str).collect();
+        let covered: Vec<&str> =
+            list(group, &["coveredResources"]).iter().filter_map(Value::as_str).collect();
         for (j, name) in covered.iter().enumerate() {
             let field = format!("{field}.coveredResources[{j}]");
             if !is_label_key(name) {
@@ -131,7 +151,10 @@ fn groups(spec: &Value, has_parent: bool, is_queue: bool, out: &mut Findings) {
         let flavors = list(group, &["flavors"]);
         n_flavors += flavors.len();
         if covered.len().saturating_mul(flavors.len()) > MOST_PAIRS {
-            out.refuse(format!("{field}.flavors"), format!("Too many: must have at most {MOST_PAIRS} pairs of flavors and resources"));
+            out.refuse(
+                format!("{field}.flavors"),
+                format!("Too many: must have at most {MOST_PAIRS} pairs of flavors and resources"),
+            );
         }
         for (j, flavor) in flavors.iter().enumerate() {
             let field = format!("{field}.flavors[{j}]");
@@ -145,14 +168,24 @@ fn groups(spec: &Value, has_parent: bool, is_queue: bool, out: &mut Findings) {
         }
     }
     if n_flavors > MOST_FLAVORS {
-        out.refuse("spec.resourceGroups", format!("Too many: {n_flavors}: must have at most {MOST_FLAVORS} flavors"));
+        out.refuse(
+            "spec.resourceGroups",
+            format!("Too many: {n_flavors}: must have at most {MOST_FLAVORS} flavors"),
+        );
     }
     if resources_seen.len() > MOST_RESOURCES {
         out.refuse("spec.resourceGroups", format!("Too many: must have at most {MOST_RESOURCES} resources"));
     }
 }
 
-fn quotas(flavor: &Value, field: &str, covered: &[&str], has_parent: bool, is_queue: bool, out: &mut Findings) {
+fn quotas(
+    flavor: &Value,
+    field: &str,
+    covered: &[&str],
+    has_parent: bool,
+    is_queue: bool,
+    out: &mut Findings,
+) {
     let resources = list(flavor, &["resources"]);
     for (k, resource) in resources.iter().enumerate() {
         let field = format!("{field}.resources[{k}]");
@@ -174,27 +207,41 @@ fn quotas(flavor: &Value, field: &str, covered: &[&str], has_parent: bool, is_qu
         };
         for what in ["nominalQuota", "borrowingLimit", "lendingLimit"] {
             if amount(what).is_some_and(|q| q.nano() < 0) {
-                out.invalid(format!("{field}.{what}"), at(resource, &[what]), "must be greater than or equal to 0");
+                out.invalid(
+                    format!("{field}.{what}"),
+                    at(resource, &[what]),
+                    "must be greater than or equal to 0",
+                );
             }
         }
         for what in ["borrowingLimit", "lendingLimit"] {
             if !has_parent && !at(resource, &[what]).is_null() {
                 let of = if is_queue { "cohortName" } else { "parentName" };
-                out.invalid(format!("{field}.{what}"), at(resource, &[what]), format!("must be nil when {of} is empty"));
+                out.invalid(
+                    format!("{field}.{what}"),
+                    at(resource, &[what]),
+                    format!("must be nil when {of} is empty"),
+                );
             }
         }
         if is_queue
             && let (Some(nominal), Some(lending)) = (amount("nominalQuota"), amount("lendingLimit"))
             && lending > nominal
         {
-            out.invalid(format!("{field}.lendingLimit"), at(resource, &["lendingLimit"]), "must be less than or equal to the nominalQuota");
+            out.invalid(
+                format!("{field}.lendingLimit"),
+                at(resource, &["lendingLimit"]),
+                "must be less than or equal to the nominalQuota",
+            );
         }
     }
 }
 
 fn preemption(spec: &Value, out: &mut Findings) {
     let never = |path: &[&str]| matches!(text(spec, path), "" | "Never");
-    if never(&["preemption", "reclaimWithinCohort"]) && !never(&["preemption", "borrowWithinCohort", "policy"]) {
+    if never(&["preemption", "reclaimWithinCohort"])
+        && !never(&["preemption", "borrowWithinCohort", "policy"])
+    {
         out.invalid(
             "spec.preemption",
             at(spec, &["preemption", "borrowWithinCohort", "policy"]),
@@ -206,7 +253,8 @@ fn preemption(spec: &Value, out: &mut Findings) {
 fn fungibility(spec: &Value, out: &mut Findings) {
     let preference = at(spec, &["flavorFungibility", "preference"]);
     let next = |field: &str| text(spec, &["flavorFungibility", field]) == "TryNextFlavor";
-    if !preference.is_null() && !(next("whenCanBorrow") && next("whenCanPreempt")) {
+    let means = next("whenCanBorrow") && next("whenCanPreempt");
+    if !preference.is_null() && !means {
         out.invalid(
             "spec.flavorFungibility.preference",
             preference,
@@ -250,7 +298,11 @@ fn concurrent(spec: &Value, out: &mut Findings) {
     }
     let retains = text(policy, &["migration", "mode"]) == "RetainFirstAdmission";
     if retains && !at(policy, &["migration", "constraints"]).is_null() {
-        out.invalid(format!("{field}.migration.constraints"), at(policy, &["migration", "constraints"]), "is for TryPreferredFlavors only");
+        out.invalid(
+            format!("{field}.migration.constraints"),
+            at(policy, &["migration", "constraints"]),
+            "is for TryPreferredFlavors only",
+        );
     }
 }
 
@@ -279,13 +331,23 @@ fn selector(selector: &Value, field: &str, out: &mut Findings) {
         let has = !list(rule, &["values"]).is_empty();
         match text(rule, &["operator"]) {
             "In" | "NotIn" if !has => {
-                out.refuse(format!("{field}.values"), "Required value: must be specified when `operator` is 'In' or 'NotIn'");
+                out.refuse(
+                    format!("{field}.values"),
+                    "Required value: must be specified when `operator` is 'In' or 'NotIn'",
+                );
             }
             "Exists" | "DoesNotExist" if has => {
-                out.refuse(format!("{field}.values"), "Forbidden: may not be specified when `operator` is 'Exists' or 'DoesNotExist'");
+                out.refuse(
+                    format!("{field}.values"),
+                    "Forbidden: may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
+                );
             }
             "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
-            _ => out.invalid(format!("{field}.operator"), at(rule, &["operator"]), "not a valid selector operator"),
+            _ => out.invalid(
+                format!("{field}.operator"),
+                at(rule, &["operator"]),
+                "not a valid selector operator",
+            ),
         }
     }
 }
@@ -336,7 +398,10 @@ mod tests {
             quota(json!({"name": "memory"})),
             "spec.resourceGroups[0].flavors[0].resources[0].name: Invalid value: \"memory\": must match the name in coveredResources at the same place",
         );
-        check(json!({"cohortName": "All Of Us"}), "spec.cohortName: Invalid value: \"All Of Us\": is no name; write lower case letters, digits, '-' and '.'");
+        check(
+            json!({"cohortName": "All Of Us"}),
+            "spec.cohortName: Invalid value: \"All Of Us\": is no name; write lower case letters, digits, '-' and '.'",
+        );
     }
 
     #[test]
@@ -363,7 +428,10 @@ mod tests {
             json!({"admissionChecksStrategy": {"admissionChecks": [{"name": "c", "onFlavors": ["x"]}]}}),
             "spec.admissionChecksStrategy.admissionChecks[0].onFlavors[0]: Invalid value: \"x\": must be a flavor of this queue",
         );
-        check(json!({"fairSharing": {"weight": "1n"}}), "spec.fairSharing.weight: Invalid value: \"1n\": when not 0, it must be greater than 10^-9");
+        check(
+            json!({"fairSharing": {"weight": "1n"}}),
+            "spec.fairSharing.weight: Invalid value: \"1n\": when not 0, it must be greater than 10^-9",
+        );
         check(
             json!({"namespaceSelector": {"matchExpressions": [{"key": "a", "operator": "In"}]}}),
             "spec.namespaceSelector.matchExpressions[0].values: Required value: must be specified when `operator` is 'In' or 'NotIn'",
@@ -395,7 +463,9 @@ mod tests {
         let of = |spec: Value| json!({"spec": spec});
         assert!(flavor(&of(json!({"nodeLabels": {"a": "b"}, "topologyName": "t"})), &Value::Null).allows());
         assert!(!flavor(&of(json!({"topologyName": "t"})), &Value::Null).allows());
-        assert!(!flavor(&of(json!({"nodeTaints": [{"key": "a", "effect": "Sometimes"}]})), &Value::Null).allows());
+        assert!(
+            !flavor(&of(json!({"nodeTaints": [{"key": "a", "effect": "Sometimes"}]})), &Value::Null).allows()
+        );
         assert!(!flavor(&of(json!({"tolerations": [{"value": "x"}]})), &Value::Null).allows());
         let topology = |name: &str| of(json!({"nodeLabels": {"a": "b"}, "topologyName": name}));
         assert!(!flavor(&topology("u"), &topology("t")).allows());

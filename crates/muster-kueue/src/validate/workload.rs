@@ -16,8 +16,13 @@ pub fn workload(object: &Value, old: &Value) -> Findings {
         if sets.iter().filter(|set| !at(set, &["minCount"]).is_null()).count() > 1 {
             out.refuse("spec.podSets", "Invalid value: at most one podSet can use minCount");
         }
-        if !text(object, &["spec", "priorityClassRef", "name"]).is_empty() && at(object, &["spec", "priority"]).is_null() {
-            out.refuse("spec.priority", "Invalid value: null: priority should not be nil when priorityClassRef is set");
+        if !text(object, &["spec", "priorityClassRef", "name"]).is_empty()
+            && at(object, &["spec", "priority"]).is_null()
+        {
+            out.refuse(
+                "spec.priority",
+                "Invalid value: null: priority should not be nil when priorityClassRef is set",
+            );
         }
         status(object, out);
     });
@@ -30,7 +35,11 @@ pub fn workload(object: &Value, old: &Value) -> Findings {
 fn pod_set(set: &Value, field: &str, out: &mut Findings) {
     let count = int(set, &["count"]).unwrap_or(1);
     if int(set, &["minCount"]).is_some_and(|min| min > count) {
-        out.invalid(format!("{field}.minCount"), at(set, &["minCount"]), format!("should be positive and less or equal to {count}"));
+        out.invalid(
+            format!("{field}.minCount"),
+            at(set, &["minCount"]),
+            format!("should be positive and less or equal to {count}"),
+        );
     }
     for list_name in ["initContainers", "containers"] {
         for (i, container) in list(set, &["template", "spec", list_name]).iter().enumerate() {
@@ -39,7 +48,9 @@ fn pod_set(set: &Value, field: &str, out: &mut Findings) {
                 let field = format!("{field}.template.spec.{list_name}[{i}].resources.requests[{name}]");
                 if name == "pods" {
                     out.invalid(field, amount, "the key is reserved for internal kueue use");
-                } else if amount.as_str().is_some_and(|text| text.starts_with('-')) || amount.as_i64().is_some_and(|n| n < 0) {
+                } else if amount.as_str().is_some_and(|text| text.starts_with('-'))
+                    || amount.as_i64().is_some_and(|n| n < 0)
+                {
                     out.invalid(field, amount, "must be greater than or equal to 0");
                 }
             }
@@ -52,17 +63,26 @@ fn status(object: &Value, out: &mut Findings) {
     let set = |name: &str| sets.iter().find(|set| set_name(set) == name);
     for (i, assigned) in list(object, &["status", "admission", "podSetAssignments"]).iter().enumerate() {
         if set(set_name(assigned)).is_none() {
-            out.refuse(format!("status.admission.podSetAssignments[{i}].name"), format!("Not found: {:?}", set_name(assigned)));
+            out.refuse(
+                format!("status.admission.podSetAssignments[{i}].name"),
+                format!("Not found: {:?}", set_name(assigned)),
+            );
         }
     }
     for (i, done) in list(object, &["status", "reclaimablePods"]).iter().enumerate() {
         let field = format!("status.reclaimablePods[{i}]");
         match set(text(done, &["name"])) {
-            None => out.refuse(format!("{field}.name"), format!("Unsupported value: {}", at(done, &["name"]))),
+            None => {
+                out.refuse(format!("{field}.name"), format!("Unsupported value: {}", at(done, &["name"])))
+            }
             Some(set) => {
                 let most = int(set, &["count"]).unwrap_or(1);
                 if int(done, &["count"]).is_some_and(|n| n > most) {
-                    out.invalid(format!("{field}.count"), at(done, &["count"]), format!("should be less or equal to {most}"));
+                    out.invalid(
+                        format!("{field}.count"),
+                        at(done, &["count"]),
+                        format!("should be less or equal to {most}"),
+                    );
                 }
             }
         }
@@ -95,7 +115,10 @@ fn fixed(object: &Value, old: &Value, out: &mut Findings) {
         let now = list(object, &["status", "reclaimablePods"]).iter().find(|r| text(r, &["name"]) == name);
         let n = int(before, &["count"]).unwrap_or(0);
         if now.and_then(|r| int(r, &["count"])).unwrap_or(0) < n && n > 0 {
-            out.refuse(format!("status.reclaimablePods[{i}].count"), format!("Forbidden: cannot be less than {n}"));
+            out.refuse(
+                format!("status.reclaimablePods[{i}].count"),
+                format!("Forbidden: cannot be less than {n}"),
+            );
         }
     }
 }
@@ -122,7 +145,9 @@ mod tests {
              spec.podSets: Invalid value: at most one podSet can use minCount",
         );
         let requests = |resource: &str, amount: &str| {
-            with(json!([{"template": {"spec": {"containers": [{"resources": {"requests": {resource: amount}}}]}}}]))
+            with(
+                json!([{"template": {"spec": {"containers": [{"resources": {"requests": {resource: amount}}}]}}}]),
+            )
         };
         check(
             requests("pods", "1"),
@@ -146,7 +171,11 @@ mod tests {
         check(with("q", 3, 1), with("q", 3, 0), "");
         check(with("r", 3, 1), with("q", 3, 1), "spec.queueName: Invalid value: \"r\": field is immutable");
         check(with("q", 4, 1), with("q", 3, 1), "spec.podSets: Invalid value: field is immutable");
-        check(with("q", 3, 0), with("q", 3, 1), "status.reclaimablePods[0].count: Forbidden: cannot be less than 1");
+        check(
+            with("q", 3, 0),
+            with("q", 3, 1),
+            "status.reclaimablePods[0].count: Forbidden: cannot be less than 1",
+        );
         check(
             with("q", 3, 5),
             with("q", 3, 1),

@@ -76,7 +76,10 @@ async fn bind(api: Api) {
         }
         for pod in &pods {
             let gated = pod["spec"]["schedulingGates"].as_array().is_some_and(|gates| !gates.is_empty());
-            if gated || pod["spec"]["nodeName"].is_string() || pod["metadata"]["deletionTimestamp"].is_string() {
+            if gated
+                || pod["spec"]["nodeName"].is_string()
+                || pod["metadata"]["deletionTimestamp"].is_string()
+            {
                 continue;
             }
             let fits = |node: &&Value| {
@@ -84,7 +87,11 @@ async fn bind(api: Api) {
                 wanted.into_iter().flatten().all(|(key, value)| node["metadata"]["labels"][key] == *value)
             };
             let name = |node: &Value| node["metadata"]["name"].as_str().unwrap().to_owned();
-            let best = nodes.iter().filter(fits).map(name).min_by_key(|name| (count.get(name).copied(), name.clone()));
+            let best = nodes
+                .iter()
+                .filter(fits)
+                .map(name)
+                .min_by_key(|name| (count.get(name).copied(), name.clone()));
             let Some(node) = best else { continue };
             *count.entry(node.clone()).or_default() += 1;
             let (namespace, pod) = (pod["metadata"]["namespace"].as_str().unwrap(), name(pod));
@@ -124,8 +131,11 @@ impl Cluster {
     /// Creates an object as admission would let it in.
     pub async fn submit(&self, mut body: Value) -> Value {
         let settings = Settings::default();
-        let world =
-            muster_kueue::defaults::World { settings: &settings, namespace_labels: None, has_default_queue: false };
+        let world = muster_kueue::defaults::World {
+            settings: &settings,
+            namespace_labels: None,
+            has_default_queue: false,
+        };
         let found = match body["kind"].as_str().unwrap() {
             "Pod" => {
                 muster_kueue::defaults::pod(&mut body, &world);
@@ -207,7 +217,8 @@ impl Cluster {
         let mut out = String::new();
         for event in self.items("/api/v1/events").await {
             let about = &event["involvedObject"];
-            out += &format!("{} {}: {} {}\n", about["kind"], about["name"], event["reason"], event["message"]);
+            out +=
+                &format!("{} {}: {} {}\n", about["kind"], about["name"], event["reason"], event["message"]);
         }
         for workload in self.items("/apis/kueue.x-k8s.io/v1beta2/workloads").await {
             out += &format!("{}\n", workload["status"]);
@@ -228,7 +239,16 @@ fn path(body: &Value) -> String {
         "WorkloadPriorityClass" => "workloadpriorityclasses".to_owned(),
         kind => format!("{}s", kind.to_lowercase()),
     };
-    let wide = ["ClusterQueue", "ResourceFlavor", "Cohort", "Topology", "WorkloadPriorityClass", "AdmissionCheck", "Namespace", "Node"];
+    let wide = [
+        "ClusterQueue",
+        "ResourceFlavor",
+        "Cohort",
+        "Topology",
+        "WorkloadPriorityClass",
+        "AdmissionCheck",
+        "Namespace",
+        "Node",
+    ];
     if wide.contains(&kind) {
         return format!("{base}/{plural}");
     }
@@ -290,7 +310,9 @@ pub async fn jobs(cluster: &Cluster) -> String {
             "starts"
         }
     };
-    let shown: Vec<String> =
-        jobs.iter().map(|job| format!("{} {}", job["metadata"]["name"].as_str().unwrap(), state(job))).collect();
+    let shown: Vec<String> = jobs
+        .iter()
+        .map(|job| format!("{} {}", job["metadata"]["name"].as_str().unwrap(), state(job)))
+        .collect();
     shown.join(", ")
 }

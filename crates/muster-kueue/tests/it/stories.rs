@@ -57,9 +57,10 @@ async fn the_quick_start() {
             {"name": "main", "count": 3, "flavors": {"cpu": "default-flavor"}, "resourceUsage": {"cpu": "3"}}]})
     );
     cluster
-        .until("Admitted=True(Admitted) PodsReady=True(Started) QuotaReserved=True(QuotaReserved)", async |c| {
-            conditions(&c.workload_of("sample-job").await)
-        })
+        .until(
+            "Admitted=True(Admitted) PodsReady=True(Started) QuotaReserved=True(QuotaReserved)",
+            async |c| conditions(&c.workload_of("sample-job").await),
+        )
         .await;
     // The second asks for more than is left, and waits.
     cluster.create(job("second", "user-queue", 3, "3", 30)).await;
@@ -131,10 +132,20 @@ async fn a_borrower_gives_back_and_finishes_later() {
     cluster.until("a-big waits, b runs", jobs).await;
     let evicted = cluster.workload_of("a-big").await;
     let words = conditions(&evicted);
-    for part in ["Admitted=False(NoReservation)", "Evicted=True(Preempted)", "Preempted=True(InCohortReclamation)", "Requeued=True(Preempted)"] {
+    for part in [
+        "Admitted=False(NoReservation)",
+        "Evicted=True(Preempted)",
+        "Preempted=True(InCohortReclamation)",
+        "Requeued=True(Preempted)",
+    ] {
         assert!(words.contains(part), "{part}: {words}");
     }
-    let message = evicted["status"]["conditions"].as_array().unwrap().iter().find(|c| c["type"] == "Preempted").unwrap();
+    let message = evicted["status"]["conditions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|c| c["type"] == "Preempted")
+        .unwrap();
     let message = message["message"].as_str().unwrap();
     assert!(message.starts_with("Preempted to accommodate a workload (UID: "), "{message}");
     assert!(message.ends_with("preemptor path: /all/team-b; preemptee path: /all/team-a"), "{message}");
@@ -145,5 +156,8 @@ async fn a_borrower_gives_back_and_finishes_later() {
     cluster.until("a-big runs, b done", jobs).await;
     cluster.until("a-big done, b done", jobs).await;
     let done = conditions(&cluster.workload_of("a-big").await);
-    assert!(done.contains("Evicted=False(QuotaReserved)") && done.contains("Finished=True(Succeeded)"), "{done}");
+    assert!(
+        done.contains("Evicted=False(QuotaReserved)") && done.contains("Finished=True(Succeeded)"),
+        "{done}"
+    );
 }

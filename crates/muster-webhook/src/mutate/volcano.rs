@@ -106,8 +106,8 @@ pub fn job(asked: &Asked<'_>, scheduler: &str) -> Verdict {
             spec["minAvailable"] = json!(needed);
         }
         if let Some(plugins) = spec["plugins"].as_object_mut() {
-            let named = |name: &&str| plugins.contains_key(*name);
-            let (service, mpi) = (NEED_SERVICE.iter().any(|name| named(&name)), named(&"mpi"));
+            let named = |name: &str| plugins.contains_key(name);
+            let (service, mpi) = (NEED_SERVICE.iter().any(|name| named(name)), named("mpi"));
             if service {
                 plugins.entry("svc").or_insert_with(|| json!([]));
             }
