@@ -73,12 +73,21 @@ pub fn access(component: Component) -> Vec<(Place, Vec<Rule>)> {
         Component::Grouper => vec![(Place::Cluster, grouper())],
         Component::Podgroups => vec![(
             Place::Cluster,
-            [counted(), vec![rule("scheduling.run.ai", &["podgroups/status"], &["patch"]), events()]]
-                .concat(),
+            [
+                counted(),
+                of_others(),
+                vec![rule("scheduling.run.ai", &["podgroups/status"], &["patch"]), events()],
+            ]
+            .concat(),
         )],
         Component::Queues => vec![(
             Place::Cluster,
-            [counted(), vec![rule("scheduling.run.ai", &["queues/status"], &["patch"]), events()]].concat(),
+            [
+                counted(),
+                of_others(),
+                vec![rule("scheduling.run.ai", &["queues/status"], &["patch"]), events()],
+            ]
+            .concat(),
         )],
         Component::ScaleAdjuster => vec![
             (
@@ -175,6 +184,19 @@ fn counted() -> Vec<Rule> {
         rule("resource.k8s.io", &["resourceclaims"], READ),
         rule("scheduling.k8s.io", &["priorityclasses"], READ),
         rule("scheduling.run.ai", &["podgroups", "queues"], READ),
+    ]
+}
+
+/// Groups and queues of other systems, whose statuses are kept too. Koordinator's have theirs in the object.
+fn of_others() -> Vec<Rule> {
+    vec![
+        rule("scheduler.tensorstack.dev", &["podgroups", "queues"], READ),
+        rule("scheduler.tensorstack.dev", &["podgroups/status", "queues/status"], &["patch"]),
+        rule("scheduling.sigs.k8s.io", &["podgroups", "elasticquotas"], &["get", "list", "watch", "patch"]),
+        rule("scheduling.volcano.sh", &["podgroups", "queues"], READ),
+        rule("scheduling.volcano.sh", &["queues/status"], &["patch"]),
+        rule("scheduling.k8s.io", &["podgroups"], READ),
+        rule("scheduling.k8s.io", &["podgroups/status"], &["patch"]),
     ]
 }
 

@@ -11,9 +11,7 @@ use crate::workload::labels;
 /// Every metric that rules and panels read.
 pub const METRICS: &[&str] = &[
     "kai_e2e_scheduling_latency_milliseconds",
-    "kai_action_scheduling_latency_milliseconds",
     "kai_task_scheduling_latency_milliseconds",
-    "kai_total_preemption_attempts",
     "kai_queue_allocated_gpus",
     "kai_queue_deserved_gpus",
     "kai_queue_fair_share_gpu",
@@ -140,11 +138,6 @@ const PANELS: &[Panel] = &[
         ],
     ),
     (
-        "Time by action",
-        "ms",
-        &[("max by (action) (kai_action_scheduling_latency_milliseconds)", "{{action}}")],
-    ),
-    (
         "From a pod's creation to its place",
         "ms",
         &[
@@ -174,14 +167,7 @@ const PANELS: &[Panel] = &[
         ],
     ),
     ("Longest wait", "s", &[("max by (queue_name) (muster_queue_oldest_pending_seconds)", "{{queue_name}}")]),
-    (
-        "Evictions",
-        "ops",
-        &[
-            ("sum by (action) (rate(muster_evictions_total[5m]))", "{{action}}"),
-            ("sum(rate(kai_total_preemption_attempts[5m]))", "preemption attempts"),
-        ],
-    ),
+    ("Evictions", "ops", &[("sum by (action) (rate(muster_evictions_total[5m]))", "{{action}}")]),
 ];
 
 fn dashboard(settings: &Settings) -> Value {

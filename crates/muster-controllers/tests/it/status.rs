@@ -57,7 +57,12 @@ async fn statuses_follow_pods() {
     cluster.post(QUEUES, queue("root", "")).await;
     cluster.post(QUEUES, queue("team", "root")).await;
     cluster.post(GROUPS, group("g", "team", 2)).await;
-    cluster.start(|cx| status::start(cx, Options::default()));
+    let mut metrics = None;
+    cluster.start(|cx| {
+        metrics = Some(cx.metrics.clone());
+        status::start(cx, Options::default())
+    });
+    let metrics = metrics.unwrap();
     cluster.until(SOON, "[team] / ", async |c| shown_queue(c, "root").await).await;
 
     for name in ["a", "b"] {
@@ -71,6 +76,8 @@ async fn statuses_follow_pods() {
     }
     let held = "cpu=2 memory=2Gi/cpu=2 memory=2Gi/ Scheduled";
     cluster.until(SOON, held, async |c| shown_group(c, "g").await).await;
+    cluster.until(SOON, "2", async |_| metrics.queues.allocated_cpu.of(["team"]).get().to_string()).await;
+    assert_eq!(metrics.queues.info.of(["root"]).get(), 1.0);
     for name in ["a", "b"] {
         cluster.phase(name, "Running").await;
     }
