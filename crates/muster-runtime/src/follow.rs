@@ -69,8 +69,9 @@ struct Known {
     objects: HashMap<Key, (String, String)>,
 }
 
-/// How long after a collection was found absent it is asked for again.
+/// How long after a collection was found absent it is asked for again: longer each time, since most kinds that are missing stay so.
 const ABSENT: Duration = Duration::from_secs(10);
+const ABSENT_FOR_LONG: Duration = Duration::from_secs(120);
 
 /// Follows a collection until cancelled. Every `resync` it is listed anew.
 pub async fn follow(
@@ -82,15 +83,19 @@ pub async fn follow(
 ) {
     let mut known = Known::default();
     let mut pause = Pause::default();
+    let mut absent = ABSENT;
     loop {
         let attempt = list_and_watch(&api, &collection, resync, &mut known, &mut pause, &mut sink);
         let wait = match cancel.run_until_cancelled(attempt).await {
             None => return,
-            Some(Ok(())) => continue,
+            Some(Ok(())) => {
+                absent = ABSENT;
+                continue;
+            }
             Some(Err(error)) if error.not_found() => {
                 known.clear(&mut sink);
                 sink(Seen::Absent);
-                ABSENT
+                std::mem::replace(&mut absent, (absent * 2).min(ABSENT_FOR_LONG))
             }
             Some(Err(error)) => {
                 let wait = error.retry_after().unwrap_or_else(|| pause.next());

@@ -91,6 +91,7 @@ pub async fn volcano_queue_with_a_guarantee(room: &Room) -> Result<()> {
     let guaranteed = json!({
         "apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": format!("{}-kept", room.ns)},
         "spec": {"weight": 1, "reclaimable": false,
+            "deserved": {"cpu": "4", "memory": "4Gi", "nvidia.com/gpu": "3"},
             "guarantee": {"resource": {"cpu": "2", "memory": "1Gi", "nvidia.com/gpu": "2"}}},
     });
     room.apply(&guaranteed.to_string()).await?;
@@ -100,7 +101,13 @@ pub async fn volcano_queue_with_a_guarantee(room: &Room) -> Result<()> {
         .to_string()
     };
     let kept = format!("{}-kept", room.ns);
-    room.apply(&group("train", &kept, 3)).await?;
+    // Admission learns of the queue by a watch.
+    room.until("the group is taken", async || {
+        let answer = room.try_apply(&group("train", &kept, 3)).await?;
+        ensure!(answer.status == 201, "{}", String::from_utf8_lossy(&answer.body));
+        Ok(())
+    })
+    .await?;
     let member = |name: &str| {
         pod(name, "volcano", 1, json!({"app": "train"}), json!({"scheduling.k8s.io/group-name": "train"}))
     };
@@ -254,7 +261,14 @@ pub async fn all_at_once(room: &Room) -> Result<()> {
          {{apiVersion: scheduling.sigs.k8s.io/v1alpha1, kind: PodGroup, metadata: {{name: same}}, spec: {{minMember: 2}}}}\n---\n\
          {{apiVersion: scheduler.tensorstack.dev/v1beta1, kind: PodGroup, metadata: {{name: same}}, spec: {{minMember: 2, queue: default}}}}"
     );
-    room.apply(&queues).await?;
+    for object in queues.split("\n---\n") {
+        room.until("the object is taken", async || {
+            let answer = room.try_apply(object).await?;
+            ensure!(answer.status == 201, "{}", String::from_utf8_lossy(&answer.body));
+            Ok(())
+        })
+        .await?;
+    }
     let none = || json!({});
     for n in 0..2 {
         let all = [
