@@ -95,7 +95,9 @@ pub async fn follow(
             Some(Err(error)) if error.not_found() => {
                 known.clear(&mut sink);
                 sink(Seen::Absent);
-                std::mem::replace(&mut absent, (absent * 2).min(ABSENT_FOR_LONG))
+                let wait = absent;
+                absent = (absent * 2).min(ABSENT_FOR_LONG);
+                wait
             }
             Some(Err(error)) => {
                 let wait = error.retry_after().unwrap_or_else(|| pause.next());
