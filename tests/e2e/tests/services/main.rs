@@ -70,7 +70,6 @@ on_both! {
     grove::gangs_without_a_pod_group,
     dialects::t9k_two_pods_dance_together,
     dialects::t9k_roles_come_together,
-    dialects::volcano_queue_with_a_guarantee,
     dialects::koordinator_gang,
     dialects::kueue_quick_start,
     dialects::kueue_cohort_lends_and_takes_back,
