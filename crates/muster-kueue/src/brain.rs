@@ -409,47 +409,16 @@ impl Brain {
         let id = state.tree.queue(name)?;
         let queue = &state.queues[id];
         let has_cohort = state.tree.parent(id).is_some();
-        let admitted: Vec<&muster_admit::state::Wl> = queue
-            .members
-            .iter()
-            .map(|id| state.wl(*id))
-            .filter(|wl| wl.spec.reservation.as_ref().is_some_and(|r| r.admitted))
-            .collect();
-        let facts = |total: &dyn Fn(muster_admit::ids::PairId) -> i64| -> Vec<FlavorFacts> {
-            let flavors = queue.spec.groups.iter().flat_map(|g| &g.flavors);
-            flavors
-                .map(|flavor| FlavorFacts {
-                    name: flavor.flavor.clone(),
-                    resources: flavor
-                        .quotas
-                        .iter()
-                        .map(|quota| {
-                            let pair = state
-                                .ids
-                                .known_flavor(&flavor.flavor)
-                                .zip(state.ids.known_resource(&quota.resource))
-                                .and_then(|(f, r)| state.ids.known_pair(f, r));
-                            let total = pair.map_or(0, total);
-                            let borrowed =
-                                if has_cohort { total.saturating_sub(quota.nominal).max(0) } else { 0 };
-                            (quota.resource.clone(), total, borrowed)
-                        })
-                        .collect(),
-                })
-                .collect()
-        };
-        let used = |pair| {
-            let of = |wl: &&muster_admit::state::Wl| {
-                wl.hold.as_ref().map_or(0, |h| muster_admit::ids::usage_of(&h.usage, pair))
-            };
-            admitted.iter().map(of).fold(0, i64::saturating_add)
-        };
+        let admitted: Vec<&muster_admit::state::Wl> =
+            queue.members.iter().map(|id| state.wl(*id)).filter(|wl| is_admitted(wl)).collect();
+        let facts =
+            |total: &dyn Fn(muster_admit::ids::PairId) -> i64| flavor_facts(state, queue, has_cohort, total);
         Some(QueueFacts {
             pending: queue.line.waiting().count() + queue.line.parked().count(),
             reserving: queue.members.len(),
             admitted: admitted.len(),
             reservation: facts(&|pair| state.tree.cell(id, pair).usage),
-            usage: facts(&used),
+            usage: facts(&|pair| held(admitted.iter().copied(), pair)),
             share: state.settings.fair_sharing.is_some().then(|| state.tree.share(id).per_mille()),
         })
     }
@@ -463,40 +432,13 @@ impl Brain {
         let ours = |id: &muster_admit::ids::WorkloadId| state.wl(*id).local == local.key;
         let members: Vec<&muster_admit::state::Wl> =
             queue.members.iter().filter(|id| ours(id)).map(|id| state.wl(*id)).collect();
-        let is_admitted =
-            |wl: &muster_admit::state::Wl| wl.spec.reservation.as_ref().is_some_and(|r| r.admitted);
-        let facts = |only_admitted: bool| -> Vec<FlavorFacts> {
-            let flavors = queue.spec.groups.iter().flat_map(|g| &g.flavors);
-            flavors
-                .map(|flavor| FlavorFacts {
-                    name: flavor.flavor.clone(),
-                    resources: flavor
-                        .quotas
-                        .iter()
-                        .map(|quota| {
-                            let pair = state
-                                .ids
-                                .known_flavor(&flavor.flavor)
-                                .zip(state.ids.known_resource(&quota.resource))
-                                .and_then(|(f, r)| state.ids.known_pair(f, r));
-                            let sum = members
-                                .iter()
-                                .filter(|wl| !only_admitted || is_admitted(wl))
-                                .filter_map(|wl| wl.hold.as_ref().zip(pair))
-                                .map(|(hold, pair)| muster_admit::ids::usage_of(&hold.usage, pair))
-                                .fold(0, i64::saturating_add);
-                            (quota.resource.clone(), sum, 0)
-                        })
-                        .collect(),
-                })
-                .collect()
-        };
+        let admitted = || members.iter().copied().filter(|wl| is_admitted(wl));
         Some(QueueFacts {
             pending: queue.line.waiting().chain(queue.line.parked()).filter(|id| ours(id)).count(),
             reserving: members.len(),
-            admitted: members.iter().filter(|wl| is_admitted(wl)).count(),
-            reservation: facts(false),
-            usage: facts(true),
+            admitted: admitted().count(),
+            reservation: flavor_facts(state, queue, false, &|pair| held(members.iter().copied(), pair)),
+            usage: flavor_facts(state, queue, false, &|pair| held(admitted(), pair)),
             share: None,
         })
     }
@@ -594,6 +536,43 @@ fn renewed<K: Ord, V: PartialEq>(map: &mut BTreeMap<K, V>, key: K, value: V) -> 
             true
         }
     }
+}
+
+fn is_admitted(workload: &muster_admit::state::Wl) -> bool {
+    workload.spec.reservation.as_ref().is_some_and(|reservation| reservation.admitted)
+}
+
+/// What workloads hold of one resource of one flavor.
+fn held<'a>(
+    workloads: impl Iterator<Item = &'a muster_admit::state::Wl>,
+    pair: muster_admit::ids::PairId,
+) -> i64 {
+    let holds = workloads.filter_map(|workload| workload.hold.as_ref());
+    holds.map(|hold| muster_admit::ids::usage_of(&hold.usage, pair)).fold(0, i64::saturating_add)
+}
+
+/// A queue's flavors in their order, with what `total` says of each resource; beyond the nominal quota it is borrowed, where there is a cohort.
+fn flavor_facts(
+    state: &muster_admit::State,
+    queue: &muster_admit::state::Queue,
+    has_cohort: bool,
+    total: &dyn Fn(muster_admit::ids::PairId) -> i64,
+) -> Vec<FlavorFacts> {
+    let flavors = queue.spec.groups.iter().flat_map(|group| &group.flavors);
+    let facts = flavors.map(|flavor| {
+        let resources = flavor.quotas.iter().map(|quota| {
+            let pair = state
+                .ids
+                .known_flavor(&flavor.flavor)
+                .zip(state.ids.known_resource(&quota.resource))
+                .and_then(|(flavor, resource)| state.ids.known_pair(flavor, resource));
+            let total = pair.map_or(0, total);
+            let borrowed = if has_cohort { total.saturating_sub(quota.nominal).max(0) } else { 0 };
+            (quota.resource.clone(), total, borrowed)
+        });
+        FlavorFacts { name: flavor.flavor.clone(), resources: resources.collect() }
+    });
+    facts.collect()
 }
 
 #[cfg(test)]

@@ -628,20 +628,7 @@ mod tests {
         let refs: Vec<&Arc<ManagedPod>> = pods.iter().collect();
         let settings = Settings::default();
         let mut body = workload_for(&group, &refs, &world(&settings));
-        let conditions: Vec<Value> = conditions
-            .split_whitespace()
-            .map(|word| {
-                let (name, reason) = word.split_once(':').unwrap_or((word, "R"));
-                let is = if name.starts_with('!') { "False" } else { "True" };
-                let message = match reason {
-                    "WaitForStart" => "Not all pods are ready or succeeded",
-                    "Started" => "All pods reached readiness and the workload is running",
-                    _ => "m",
-                };
-                json!({"type": name.trim_start_matches('!'), "status": is, "reason": reason, "message": message,
-                       "lastTransitionTime": NOW})
-            })
-            .collect();
+        let conditions = crate::status::tests::conditions(conditions);
         let sets: Vec<Value> = list(&body, &["spec", "podSets"])
             .iter()
             .map(|set| json!({"name": set["name"], "count": set["count"], "flavors": {"cpu": "f"}}))

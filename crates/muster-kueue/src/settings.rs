@@ -170,13 +170,14 @@ const ELSEWHERE: &[(&str, &str)] = &[
 impl Settings {
     /// What a configuration file says, and what it says in vain.
     pub fn read(source: &str) -> Result<(Settings, Vec<String>), SettingsError> {
-        let file: Value =
-            serde_saphyr::from_str(source).map_err(|error| SettingsError::Yaml(error.to_string()))?;
-        Settings::from_value(&file)
+        Settings::default().with(source)
     }
 
-    pub fn from_value(file: &Value) -> Result<(Settings, Vec<String>), SettingsError> {
-        let mut settings = Settings::default();
+    /// The same, where the file need not say what is so already.
+    pub fn with(self, source: &str) -> Result<(Settings, Vec<String>), SettingsError> {
+        let file: Value =
+            serde_saphyr::from_str(source).map_err(|error| SettingsError::Yaml(error.to_string()))?;
+        let mut settings = self;
         let mut warnings = Vec::new();
         if file.is_null() {
             return Ok((settings, warnings));
@@ -187,6 +188,7 @@ impl Settings {
         if let Some(kind) = file.get("kind").filter(|kind| *kind != "Configuration") {
             return Err(wrong("kind", format!("is {kind}; write Configuration")));
         }
+        let file = &file;
         spelled(file, &mut warnings);
         let (admit, context, diagnostics) = muster_translate::kueue::settings(file);
         settings.admit = admit;

@@ -239,8 +239,24 @@ fn cut(message: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// Conditions by words: `Type`, `!Type`, with `:Reason`.
+    pub(crate) fn conditions(words: &str) -> Vec<Value> {
+        let condition = |word: &str| {
+            let (name, reason) = word.split_once(':').unwrap_or((word, "R"));
+            let is = if name.starts_with('!') { "False" } else { "True" };
+            let message = match reason {
+                "WaitForStart" => "Not all pods are ready or succeeded",
+                "Started" => "All pods reached readiness and the workload is running",
+                _ => "m",
+            };
+            json!({"type": name.trim_start_matches('!'), "status": is, "reason": reason, "message": message,
+                   "lastTransitionTime": "2026-01-01T00:00:00Z"})
+        };
+        words.split_whitespace().map(condition).collect()
+    }
 
     fn now(text: &str) -> Timestamp {
         text.parse().unwrap()

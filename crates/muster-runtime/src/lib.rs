@@ -13,6 +13,7 @@ pub mod clock;
 pub mod common;
 pub mod connect;
 pub mod events;
+pub mod findings;
 pub mod follow;
 pub mod health;
 pub mod json;

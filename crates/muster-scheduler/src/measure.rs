@@ -68,6 +68,6 @@ pub fn show(families: &Scheduler, figures: &Figures, now: Time) {
     }
 }
 
-fn duration(span: Span) -> Duration {
+pub fn duration(span: Span) -> Duration {
     Duration::from_millis(u64::try_from(span.0).unwrap_or(0))
 }

@@ -123,7 +123,7 @@ async fn run(mut inputs: UnboundedReceiver<Input>, publisher: Publisher, cx: &Co
     let mut shown = None;
     loop {
         // Wait for something to happen, or for the time to look again.
-        let until = wake.map(|at| Instant::now() + span(at - now(&clock)));
+        let until = wake.map(|at| Instant::now() + measure::duration(at - now(&clock)));
         let woken = async {
             match until {
                 Some(until) => tokio::time::sleep_until(until).await,
@@ -216,8 +216,4 @@ fn tell(output: &Output, took: Duration) {
 
 fn now(clock: &Clock) -> Time {
     Time(clock.now().as_millisecond())
-}
-
-fn span(span: Span) -> Duration {
-    Duration::from_millis(u64::try_from(span.0).unwrap_or(0))
 }

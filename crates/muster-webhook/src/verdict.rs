@@ -5,6 +5,9 @@
 
 use std::fmt;
 
+pub use muster_runtime::findings::FieldError;
+use muster_runtime::findings::MOST_FINDINGS;
+
 /// Errors refuse the request, warnings reach the person who sent it, the patch changes the object.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Verdict {
@@ -12,23 +15,6 @@ pub struct Verdict {
     pub warnings: Vec<String>,
     pub patch: json_patch::Patch,
 }
-
-/// One thing that is wrong, and how to put it right.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct FieldError {
-    /// Such as `metadata.annotations[gpu-fraction]`.
-    pub field: String,
-    pub message: String,
-}
-
-impl fmt::Display for FieldError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.field, self.message)
-    }
-}
-
-/// More would fill a terminal and say nothing new.
-const MOST_FINDINGS: usize = 20;
 
 impl Verdict {
     pub fn allows(&self) -> bool {

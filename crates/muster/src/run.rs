@@ -278,9 +278,7 @@ fn kueue(args: &Args) -> anyhow::Result<muster_kueue::Settings> {
     let Some(file) = &args.kueue_config else { return Ok(base) };
     let said = || format!("configuration of Kueue {}", file.display());
     let text = std::fs::read_to_string(file).with_context(said)?;
-    let (mut settings, warnings) = muster_kueue::Settings::read(&text).with_context(said)?;
-    // Unless it says otherwise.
-    settings.require_placement |= base.require_placement && !text.contains("requirePlacement");
+    let (settings, warnings) = base.with(&text).with_context(said)?;
     for warning in warnings {
         eprintln!("warning: configuration of Kueue: {warning}");
     }

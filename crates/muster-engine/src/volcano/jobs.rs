@@ -12,6 +12,18 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+/// Pods that are there at all, whatever became of them.
+const THERE: [St; 8] = [
+    St::Bound,
+    St::Binding,
+    St::Running,
+    St::Allocated,
+    St::Succeeded,
+    St::Pipelined,
+    St::Pending,
+    St::Gated,
+];
+
 pub struct Job {
     pub gang: GangId,
     pub key: Key,
@@ -295,36 +307,16 @@ impl Session<'_> {
         if self.plugin(|kind| matches!(kind, PluginKind::Gang)).is_none() {
             return true;
         }
-        let states = [
-            St::Bound,
-            St::Binding,
-            St::Running,
-            St::Allocated,
-            St::Succeeded,
-            St::Pipelined,
-            St::Pending,
-            St::Gated,
-        ];
         let row = &self.jobs[job];
-        let n: u32 = states.iter().map(|st| self.count(job, *st)).sum();
+        let n: u32 = THERE.iter().map(|st| self.count(job, *st)).sum();
         let groups_there = row.model.policies.iter().enumerate().all(|(i, policy)| {
             row.subs.iter().filter(|s| s.policy == Some(i)).count() as u32 >= policy.min_groups
         });
-        self.roles_have(job, &states, false) && groups_there && n >= row.model.min_member
+        self.roles_have(job, &THERE, false) && groups_there && n >= row.model.min_member
     }
 
     /// What a gang lacks that has too few pods: of a role, or in all.
     pub fn incomplete(&self, job: usize) -> Option<Reason> {
-        const THERE: [St; 8] = [
-            St::Bound,
-            St::Binding,
-            St::Running,
-            St::Allocated,
-            St::Succeeded,
-            St::Pipelined,
-            St::Pending,
-            St::Gated,
-        ];
         let row = &self.jobs[job];
         let have: u32 = THERE.iter().map(|st| self.count(job, *st)).sum();
         let need = row.model.min_member;

@@ -12,61 +12,10 @@ pub mod set;
 pub mod sharing;
 pub mod words;
 
-use std::fmt;
+pub use muster_runtime::findings::{FieldError, Findings};
 
 use crate::object::ClusterTopologyBinding;
 use crate::settings::Options;
-
-/// One thing that is wrong, and how to put it right.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct FieldError {
-    /// Such as `spec.template.cliques[0].name`.
-    pub field: String,
-    pub message: String,
-}
-
-impl fmt::Display for FieldError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.field, self.message)
-    }
-}
-
-/// What is to be said of an object.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Findings {
-    pub errors: Vec<FieldError>,
-    /// `field: message`.
-    pub warnings: Vec<String>,
-}
-
-/// More would fill a terminal and say nothing new.
-const MOST_FINDINGS: usize = 20;
-
-impl Findings {
-    pub fn allows(&self) -> bool {
-        self.errors.is_empty()
-    }
-
-    pub(crate) fn refuse(&mut self, field: impl Into<String>, message: impl Into<String>) {
-        if self.errors.len() < MOST_FINDINGS {
-            self.errors.push(FieldError { field: field.into(), message: message.into() });
-        }
-    }
-
-    pub(crate) fn warn(&mut self, field: impl fmt::Display, message: impl fmt::Display) {
-        if self.warnings.len() < MOST_FINDINGS {
-            self.warnings.push(format!("{field}: {message}"));
-        }
-    }
-
-    /// What this says that `before` did not.
-    #[must_use]
-    pub fn since(mut self, before: &Findings) -> Findings {
-        self.errors.retain(|error| !before.errors.contains(error));
-        self.warnings.retain(|warning| !before.warnings.contains(warning));
-        self
-    }
-}
 
 /// What is known of a topology binding.
 pub enum Known<T> {

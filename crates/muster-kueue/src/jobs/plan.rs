@@ -519,20 +519,7 @@ mod tests {
     fn workload(conditions: &str) -> Workload {
         let settings = Settings::default();
         let body = workload_for(&View::of(&job(json!({"suspend": true}), json!({}))), &world(&settings));
-        let conditions: Vec<Value> = conditions
-            .split_whitespace()
-            .map(|word| {
-                let (name, reason) = word.split_once(':').unwrap_or((word, "R"));
-                let is = if name.starts_with('!') { "False" } else { "True" };
-                let message = match reason {
-                    "WaitForStart" => "Not all pods are ready or succeeded",
-                    "Started" => "All pods reached readiness and the workload is running",
-                    _ => "m",
-                };
-                json!({"type": name.trim_start_matches('!'), "status": is, "reason": reason, "message": message,
-                       "lastTransitionTime": NOW})
-            })
-            .collect();
+        let conditions = crate::status::tests::conditions(conditions);
         let mut workload: Workload = serde_json::from_value(body).unwrap();
         let mut status = json!({"conditions": conditions});
         if crate::object::holds(&status, kind::QUOTA_RESERVED) {

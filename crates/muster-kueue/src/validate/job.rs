@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Findings, changed, is_label_key, is_subdomain};
+use super::{Findings, changed, invalid, is_label_key, is_subdomain};
 use crate::keys;
 use crate::object::{at, int, text};
 
@@ -29,14 +29,19 @@ fn names(object: &Value, out: &mut Findings) {
     let label = |key: &str| at(object, &["metadata", "labels", key]);
     let queue = label(keys::QUEUE);
     if queue.as_str().is_some_and(|name| !name.is_empty() && !is_subdomain(name)) {
-        out.invalid(format!("metadata.labels[{}]", keys::QUEUE), queue, "is no name of a LocalQueue");
+        invalid(out, format!("metadata.labels[{}]", keys::QUEUE), queue, "is no name of a LocalQueue");
     }
     let seconds = label(keys::MAX_EXEC_TIME);
     if seconds
         .as_str()
         .is_some_and(|text| text.parse::<i32>().is_ok_and(|n| n <= 0) || text.parse::<i32>().is_err())
     {
-        out.invalid(format!("metadata.labels[{}]", keys::MAX_EXEC_TIME), seconds, "should be greater than 0");
+        invalid(
+            out,
+            format!("metadata.labels[{}]", keys::MAX_EXEC_TIME),
+            seconds,
+            "should be greater than 0",
+        );
     }
     // A frequent mistake: the queue is a label.
     let annotation = at(object, &["metadata", "annotations", keys::QUEUE]);
@@ -64,7 +69,7 @@ pub(super) fn topology(template: &Value, field: &str, out: &mut Findings) {
     }
     for key in [keys::REQUIRED_TOPOLOGY, keys::PREFERRED_TOPOLOGY, keys::SLICE_TOPOLOGY] {
         if annotation(key).as_str().is_some_and(|level| !is_label_key(level)) {
-            out.invalid(format!("{field}[{key}]"), annotation(key), "is no key of a label");
+            invalid(out, format!("{field}[{key}]"), annotation(key), "is no key of a label");
         }
     }
     let slices = annotation(keys::SLICE_TOPOLOGY).is_string();
@@ -73,7 +78,7 @@ pub(super) fn topology(template: &Value, field: &str, out: &mut Findings) {
         .as_str()
         .is_some_and(|size| size.parse::<i32>().is_ok_and(|n| n < 1) || size.parse::<i32>().is_err())
     {
-        out.invalid(format!("{field}[{}]", keys::SLICE_SIZE), size, "must be a whole number of at least 1");
+        invalid(out, format!("{field}[{}]", keys::SLICE_SIZE), size, "must be a whole number of at least 1");
     }
     if slices && size.is_null() {
         let message = format!("Required value: must be set when {} is specified", keys::SLICE_TOPOLOGY);
@@ -91,16 +96,17 @@ fn partial(object: &Value, out: &mut Findings) {
     let field = format!("metadata.annotations[{}]", keys::MIN_PARALLELISM);
     let most = int(object, &["spec", "parallelism"]).unwrap_or(1);
     match words.parse::<i64>() {
-        Err(_) => out.invalid(field, least, "must be a whole number"),
+        Err(_) => invalid(out, field, least, "must be a whole number"),
         Ok(n) if n <= 0 || n >= most => {
-            out.invalid(field, least, format!("should be between 0 and {}", most - 1));
+            invalid(out, field, least, format!("should be between 0 and {}", most - 1));
         }
         Ok(_) => {}
     }
     let follow = text(object, &["metadata", "annotations", keys::COMPLETIONS_FOLLOW]) == "true";
     let completions = int(object, &["spec", "completions"]);
     if follow && (text(object, &["spec", "completionMode"]) != "Indexed" || completions != Some(most)) {
-        out.invalid(
+        invalid(
+            out,
             format!("metadata.annotations[{}]", keys::COMPLETIONS_FOLLOW),
             at(object, &["metadata", "annotations", keys::COMPLETIONS_FOLLOW]),
             "completions can only follow in an Indexed job whose completions equal its parallelism",
@@ -116,7 +122,8 @@ fn fixed(object: &Value, old: &Value, runs: bool, out: &mut Findings) {
     for key in [keys::QUEUE, keys::PREBUILT] {
         let value = |object: &Value| text(object, &["metadata", "labels", key]).to_owned();
         if value(object) != value(old) {
-            out.invalid(
+            invalid(
+                out,
                 format!("metadata.labels[{key}]"),
                 at(object, &["metadata", "labels", key]),
                 "field is immutable",

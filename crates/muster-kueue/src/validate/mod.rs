@@ -10,56 +10,17 @@ pub mod workload;
 
 use std::fmt;
 
+pub use muster_runtime::findings::{FieldError, Findings};
 use serde_json::Value;
 
-/// One thing that is wrong, and how to put it right.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct FieldError {
-    /// Such as `spec.resourceGroups[0].flavors[1].name`.
-    pub field: String,
-    pub message: String,
-}
-
-impl fmt::Display for FieldError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.field, self.message)
-    }
-}
-
-/// What is to be said of an object.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Findings {
-    pub errors: Vec<FieldError>,
-    /// `field: message`.
-    pub warnings: Vec<String>,
-}
-
-/// More would fill a terminal and say nothing new.
-const MOST_FINDINGS: usize = 20;
-
-impl Findings {
-    pub fn allows(&self) -> bool {
-        self.errors.is_empty()
-    }
-
-    pub(crate) fn refuse(&mut self, field: impl Into<String>, message: impl Into<String>) {
-        if self.errors.len() < MOST_FINDINGS {
-            self.errors.push(FieldError { field: field.into(), message: message.into() });
-        }
-    }
-
-    /// A value that is wrong, as Kubernetes says it.
-    pub(crate) fn invalid(&mut self, field: impl Into<String>, value: &Value, why: impl fmt::Display) {
-        self.refuse(field, format!("Invalid value: {}: {why}", short(value)));
-    }
-
-    /// What this says that `before` did not.
-    #[must_use]
-    pub fn since(mut self, before: &Findings) -> Findings {
-        self.errors.retain(|error| !before.errors.contains(error));
-        self.warnings.retain(|warning| !before.warnings.contains(warning));
-        self
-    }
+/// A value that is wrong, as Kubernetes says it.
+pub(crate) fn invalid(
+    findings: &mut Findings,
+    field: impl Into<String>,
+    value: &Value,
+    why: impl fmt::Display,
+) {
+    findings.refuse(field, format!("Invalid value: {}: {why}", short(value)));
 }
 
 /// Judges an object by what it changes.

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Findings, changed, is_subdomain};
+use super::{Findings, changed, invalid, is_subdomain};
 use crate::keys;
 use crate::object::{at, text};
 
@@ -19,7 +19,7 @@ pub fn pod(object: &Value, old: &Value) -> Findings {
         }
         let queue = label(keys::QUEUE);
         if queue.as_str().is_some_and(|name| !name.is_empty() && !is_subdomain(name)) {
-            out.invalid(format!("metadata.labels[{}]", keys::QUEUE), queue, "is no name of a LocalQueue");
+            invalid(out, format!("metadata.labels[{}]", keys::QUEUE), queue, "is no name of a LocalQueue");
         }
         let (group, count) = (label(keys::GROUP_NAME), annotation(keys::GROUP_COUNT));
         match (group.as_str(), count.as_str()) {
@@ -41,10 +41,11 @@ pub fn pod(object: &Value, old: &Value) -> Findings {
             ),
             (Some(name), Some(n)) => {
                 if !is_subdomain(name) {
-                    out.invalid(format!("metadata.labels[{}]", keys::GROUP_NAME), group, "is no name");
+                    invalid(out, format!("metadata.labels[{}]", keys::GROUP_NAME), group, "is no name");
                 }
                 if n.parse::<i32>().is_ok_and(|n| n < 1) || n.parse::<i32>().is_err() {
-                    out.invalid(
+                    invalid(
+                        out,
                         format!("metadata.annotations[{}]", keys::GROUP_COUNT),
                         count,
                         "must be a whole number of at least 1",
@@ -59,7 +60,8 @@ pub fn pod(object: &Value, old: &Value) -> Findings {
         for key in [keys::GROUP_NAME, keys::MANAGED] {
             let value = |object: &Value| text(object, &["metadata", "labels", key]).to_owned();
             if value(object) != value(old) {
-                out.invalid(
+                invalid(
+                    &mut out,
                     format!("metadata.labels[{key}]"),
                     at(object, &["metadata", "labels", key]),
                     "field is immutable",
@@ -73,7 +75,8 @@ pub fn pod(object: &Value, old: &Value) -> Findings {
         };
         let queue = |object: &Value| text(object, &["metadata", "labels", keys::QUEUE]).to_owned();
         if !gated(old) && queue(object) != queue(old) {
-            out.invalid(
+            invalid(
+                &mut out,
                 format!("metadata.labels[{}]", keys::QUEUE),
                 at(object, &["metadata", "labels", keys::QUEUE]),
                 "field is immutable",

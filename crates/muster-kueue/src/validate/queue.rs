@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use k8s_quantity::Quantity;
 use serde_json::Value;
 
-use super::{Findings, changed, is_label_key, is_subdomain};
+use super::{Findings, changed, invalid, is_label_key, is_subdomain};
 use crate::object::{at, list, text};
 
 const MOST_FLAVORS: usize = 256;
@@ -17,7 +17,8 @@ pub fn cluster_queue(object: &Value, old: &Value) -> Findings {
         let spec = at(object, &["spec"]);
         let cohort = text(spec, &["cohortName"]);
         if !cohort.is_empty() && !is_subdomain(cohort) {
-            out.invalid(
+            invalid(
+                out,
                 "spec.cohortName",
                 at(spec, &["cohortName"]),
                 "is no name; write lower case letters, digits, '-' and '.'",
@@ -38,10 +39,11 @@ pub fn cohort(object: &Value, old: &Value) -> Findings {
         let spec = at(object, &["spec"]);
         let parent = text(spec, &["parentName"]);
         if !parent.is_empty() && !is_subdomain(parent) {
-            out.invalid("spec.parentName", at(spec, &["parentName"]), "is no name");
+            invalid(out, "spec.parentName", at(spec, &["parentName"]), "is no name");
         }
         if !parent.is_empty() && parent == text(object, &["metadata", "name"]) {
-            out.invalid(
+            invalid(
+                out,
                 "spec.parentName",
                 at(spec, &["parentName"]),
                 "a cohort cannot be its own parent; name another, or none",
@@ -56,7 +58,8 @@ pub fn local_queue(object: &Value, old: &Value) -> Findings {
     let mut out = changed(object, old, |object, out| {
         let queue = text(object, &["spec", "clusterQueue"]);
         if !is_subdomain(queue) {
-            out.invalid(
+            invalid(
+                out,
                 "spec.clusterQueue",
                 at(object, &["spec", "clusterQueue"]),
                 "is no name of a ClusterQueue",
@@ -65,7 +68,7 @@ pub fn local_queue(object: &Value, old: &Value) -> Findings {
     });
     let queue = |object: &Value| text(object, &["spec", "clusterQueue"]).to_owned();
     if old.is_object() && queue(old) != queue(object) {
-        out.invalid("spec.clusterQueue", at(object, &["spec", "clusterQueue"]), "field is immutable");
+        invalid(&mut out, "spec.clusterQueue", at(object, &["spec", "clusterQueue"]), "field is immutable");
     }
     out
 }
@@ -76,7 +79,7 @@ pub fn flavor(object: &Value, old: &Value) -> Findings {
         let labels = at(spec, &["nodeLabels"]).as_object();
         for key in labels.into_iter().flat_map(serde_json::Map::keys) {
             if !is_label_key(key) {
-                out.invalid("spec.nodeLabels", &Value::String(key.clone()), "is no key of a label");
+                invalid(out, "spec.nodeLabels", &Value::String(key.clone()), "is no key of a label");
             }
         }
         if !text(spec, &["topologyName"]).is_empty() && labels.is_none_or(serde_json::Map::is_empty) {
@@ -85,7 +88,7 @@ pub fn flavor(object: &Value, old: &Value) -> Findings {
         for (i, taint) in list(spec, &["nodeTaints"]).iter().enumerate() {
             let field = format!("spec.nodeTaints[{i}]");
             if !is_label_key(text(taint, &["key"])) {
-                out.invalid(format!("{field}.key"), at(taint, &["key"]), "is no key of a label");
+                invalid(out, format!("{field}.key"), at(taint, &["key"]), "is no key of a label");
             }
             if !matches!(text(taint, &["effect"]), "NoSchedule" | "PreferNoSchedule" | "NoExecute") {
                 let why = "supported values: \"NoSchedule\", \"PreferNoSchedule\", \"NoExecute\"";
@@ -101,7 +104,7 @@ pub fn flavor(object: &Value, old: &Value) -> Findings {
     });
     let topology = |object: &Value| text(object, &["spec", "topologyName"]).to_owned();
     if old.is_object() && !topology(old).is_empty() && topology(old) != topology(object) {
-        out.invalid("spec.topologyName", at(object, &["spec", "topologyName"]), "field is immutable");
+        invalid(&mut out, "spec.topologyName", at(object, &["spec", "topologyName"]), "field is immutable");
     }
     out
 }
@@ -110,17 +113,19 @@ pub(super) fn tolerates(toleration: &Value, field: &str, out: &mut Findings) {
     let (key, operator, value) =
         (text(toleration, &["key"]), text(toleration, &["operator"]), text(toleration, &["value"]));
     if !key.is_empty() && !is_label_key(key) {
-        out.invalid(format!("{field}.key"), at(toleration, &["key"]), "is no key of a label");
+        invalid(out, format!("{field}.key"), at(toleration, &["key"]), "is no key of a label");
     }
     if key.is_empty() && operator != "Exists" {
-        out.invalid(
+        invalid(
+            out,
             format!("{field}.operator"),
             at(toleration, &["operator"]),
             "operator must be Exists when `key` is empty, which means \"match all values and all keys\"",
         );
     }
     if operator == "Exists" && !value.is_empty() {
-        out.invalid(
+        invalid(
+            out,
             format!("{field}.value"),
             at(toleration, &["value"]),
             "value must be empty when `operator` is 'Exists'",
@@ -143,7 +148,7 @@ fn groups(spec: &Value, has_parent: bool, is_queue: bool, out: &mut Findings) {
         for (j, name) in covered.iter().enumerate() {
             let field = format!("{field}.coveredResources[{j}]");
             if !is_label_key(name) {
-                out.invalid(field, &Value::String((*name).to_owned()), "is no name of a resource");
+                invalid(out, field, &Value::String((*name).to_owned()), "is no name of a resource");
             } else if !resources_seen.insert(*name) {
                 out.refuse(field, format!("Duplicate value: {name:?}"));
             }
@@ -160,7 +165,7 @@ fn groups(spec: &Value, has_parent: bool, is_queue: bool, out: &mut Findings) {
             let field = format!("{field}.flavors[{j}]");
             let name = text(flavor, &["name"]);
             if !is_subdomain(name) {
-                out.invalid(format!("{field}.name"), at(flavor, &["name"]), "is no name");
+                invalid(out, format!("{field}.name"), at(flavor, &["name"]), "is no name");
             } else if !flavors_seen.insert(name) {
                 out.refuse(format!("{field}.name"), format!("Duplicate value: {name:?}"));
             }
@@ -191,7 +196,8 @@ fn quotas(
         let field = format!("{field}.resources[{k}]");
         let name = text(resource, &["name"]);
         if covered.get(k).is_some_and(|wanted| *wanted != name) || k >= covered.len() {
-            out.invalid(
+            invalid(
+                out,
                 format!("{field}.name"),
                 at(resource, &["name"]),
                 "must match the name in coveredResources at the same place",
@@ -207,7 +213,8 @@ fn quotas(
         };
         for what in ["nominalQuota", "borrowingLimit", "lendingLimit"] {
             if amount(what).is_some_and(|q| q.nano() < 0) {
-                out.invalid(
+                invalid(
+                    out,
                     format!("{field}.{what}"),
                     at(resource, &[what]),
                     "must be greater than or equal to 0",
@@ -217,7 +224,8 @@ fn quotas(
         for what in ["borrowingLimit", "lendingLimit"] {
             if !has_parent && !at(resource, &[what]).is_null() {
                 let of = if is_queue { "cohortName" } else { "parentName" };
-                out.invalid(
+                invalid(
+                    out,
                     format!("{field}.{what}"),
                     at(resource, &[what]),
                     format!("must be nil when {of} is empty"),
@@ -228,7 +236,8 @@ fn quotas(
             && let (Some(nominal), Some(lending)) = (amount("nominalQuota"), amount("lendingLimit"))
             && lending > nominal
         {
-            out.invalid(
+            invalid(
+                out,
                 format!("{field}.lendingLimit"),
                 at(resource, &["lendingLimit"]),
                 "must be less than or equal to the nominalQuota",
@@ -242,7 +251,8 @@ fn preemption(spec: &Value, out: &mut Findings) {
     if never(&["preemption", "reclaimWithinCohort"])
         && !never(&["preemption", "borrowWithinCohort", "policy"])
     {
-        out.invalid(
+        invalid(
+            out,
             "spec.preemption",
             at(spec, &["preemption", "borrowWithinCohort", "policy"]),
             "reclaimWithinCohort=Never and borrowWithinCohort.Policy!=Never",
@@ -255,7 +265,8 @@ fn fungibility(spec: &Value, out: &mut Findings) {
     let next = |field: &str| text(spec, &["flavorFungibility", field]) == "TryNextFlavor";
     let means = next("whenCanBorrow") && next("whenCanPreempt");
     if !preference.is_null() && !means {
-        out.invalid(
+        invalid(
+            out,
             "spec.flavorFungibility.preference",
             preference,
             "has a meaning only when whenCanBorrow and whenCanPreempt are TryNextFlavor",
@@ -274,7 +285,7 @@ fn checks(spec: &Value, out: &mut Findings) {
         for (j, flavor) in list(rule, &["onFlavors"]).iter().enumerate() {
             if flavor.as_str().is_some_and(|name| !flavors.contains(name)) {
                 let field = format!("spec.admissionChecksStrategy.admissionChecks[{i}].onFlavors[{j}]");
-                out.invalid(field, flavor, "must be a flavor of this queue");
+                invalid(out, field, flavor, "must be a flavor of this queue");
             }
         }
     }
@@ -288,17 +299,18 @@ fn concurrent(spec: &Value, out: &mut Findings) {
     let field = "spec.concurrentAdmissionPolicy";
     let groups = list(spec, &["resourceGroups"]);
     if groups.len() != 1 {
-        out.invalid(field, policy, "needs exactly one resource group");
+        invalid(out, field, policy, "needs exactly one resource group");
     }
     if groups.iter().map(|g| list(g, &["flavors"]).len()).sum::<usize>() > 16 {
-        out.invalid(field, policy, "must have at most 16 flavors");
+        invalid(out, field, policy, "must have at most 16 flavors");
     }
     if text(spec, &["queueingStrategy"]) == "StrictFIFO" {
-        out.invalid(field, policy, "needs the queueing strategy BestEffortFIFO");
+        invalid(out, field, policy, "needs the queueing strategy BestEffortFIFO");
     }
     let retains = text(policy, &["migration", "mode"]) == "RetainFirstAdmission";
     if retains && !at(policy, &["migration", "constraints"]).is_null() {
-        out.invalid(
+        invalid(
+            out,
             format!("{field}.migration.constraints"),
             at(policy, &["migration", "constraints"]),
             "is for TryPreferredFlavors only",
@@ -315,9 +327,9 @@ fn weight(spec: &Value, out: &mut Findings) {
     };
     let Some(weight) = read else { return };
     if weight.nano() < 0 {
-        out.invalid("spec.fairSharing.weight", value, "must be greater than or equal to 0");
+        invalid(out, "spec.fairSharing.weight", value, "must be greater than or equal to 0");
     } else if weight.nano() == 1 {
-        out.invalid("spec.fairSharing.weight", value, "when not 0, it must be greater than 10^-9");
+        invalid(out, "spec.fairSharing.weight", value, "when not 0, it must be greater than 10^-9");
     }
 }
 
@@ -326,7 +338,7 @@ fn selector(selector: &Value, field: &str, out: &mut Findings) {
     for (i, rule) in list(selector, &["matchExpressions"]).iter().enumerate() {
         let field = format!("{field}.matchExpressions[{i}]");
         if !is_label_key(text(rule, &["key"])) {
-            out.invalid(format!("{field}.key"), at(rule, &["key"]), "is no key of a label");
+            invalid(out, format!("{field}.key"), at(rule, &["key"]), "is no key of a label");
         }
         let has = !list(rule, &["values"]).is_empty();
         match text(rule, &["operator"]) {
@@ -343,7 +355,8 @@ fn selector(selector: &Value, field: &str, out: &mut Findings) {
                 );
             }
             "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
-            _ => out.invalid(
+            _ => invalid(
+                out,
                 format!("{field}.operator"),
                 at(rule, &["operator"]),
                 "not a valid selector operator",

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Findings, changed};
+use super::{Findings, changed, invalid};
 use crate::keys::condition as kind;
 use crate::object::{at, holds, int, list, text};
 use crate::podset::{set_name, shape};
@@ -35,7 +35,8 @@ pub fn workload(object: &Value, old: &Value) -> Findings {
 fn pod_set(set: &Value, field: &str, out: &mut Findings) {
     let count = int(set, &["count"]).unwrap_or(1);
     if int(set, &["minCount"]).is_some_and(|min| min > count) {
-        out.invalid(
+        invalid(
+            out,
             format!("{field}.minCount"),
             at(set, &["minCount"]),
             format!("should be positive and less or equal to {count}"),
@@ -47,11 +48,11 @@ fn pod_set(set: &Value, field: &str, out: &mut Findings) {
             for (name, amount) in requests.into_iter().flatten() {
                 let field = format!("{field}.template.spec.{list_name}[{i}].resources.requests[{name}]");
                 if name == "pods" {
-                    out.invalid(field, amount, "the key is reserved for internal kueue use");
+                    invalid(out, field, amount, "the key is reserved for internal kueue use");
                 } else if amount.as_str().is_some_and(|text| text.starts_with('-'))
                     || amount.as_i64().is_some_and(|n| n < 0)
                 {
-                    out.invalid(field, amount, "must be greater than or equal to 0");
+                    invalid(out, field, amount, "must be greater than or equal to 0");
                 }
             }
         }
@@ -78,7 +79,8 @@ fn status(object: &Value, out: &mut Findings) {
             Some(set) => {
                 let most = int(set, &["count"]).unwrap_or(1);
                 if int(done, &["count"]).is_some_and(|n| n > most) {
-                    out.invalid(
+                    invalid(
+                        out,
                         format!("{field}.count"),
                         at(done, &["count"]),
                         format!("should be less or equal to {most}"),
@@ -103,7 +105,7 @@ fn fixed(object: &Value, old: &Value, out: &mut Findings) {
         out.refuse("spec.podSets", "Invalid value: field is immutable");
     }
     if text(object, &["spec", "queueName"]) != text(old, &["spec", "queueName"]) {
-        out.invalid("spec.queueName", at(object, &["spec", "queueName"]), "field is immutable");
+        invalid(out, "spec.queueName", at(object, &["spec", "queueName"]), "field is immutable");
     }
     let queue = |object: &Value| text(object, &["status", "admission", "clusterQueue"]).to_owned();
     if queue(old) != queue(object) && !queue(old).is_empty() && !queue(object).is_empty() {

@@ -103,11 +103,7 @@ pub fn protect(asked: &Asked<'_>, caller: &Caller<'_>, settings: &Settings, worl
 }
 
 fn verdict(findings: Findings) -> Verdict {
-    let mut verdict = Verdict { warnings: findings.warnings, ..Verdict::default() };
-    for error in findings.errors {
-        verdict.refuse(error.field, error.message);
-    }
-    verdict
+    Verdict { errors: findings.errors, warnings: findings.warnings, ..Verdict::default() }
 }
 
 #[cfg(test)]
