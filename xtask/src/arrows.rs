@@ -35,7 +35,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("muster-kueue", &["k8s-quantity", "muster-admit", "muster-model", "muster-runtime", "muster-translate"]),
     ("muster-convert", &[]),
     ("muster-controllers", &["k8s-quantity", "muster-model", "muster-runtime", "muster-translate"]),
-    ("muster-webhook", &["k8s-quantity", "muster-grove", "muster-runtime", "muster-translate"]),
+    ("muster-webhook", &["k8s-quantity", "muster-grove", "muster-kueue", "muster-runtime", "muster-translate"]),
     ("muster-install", &["muster-runtime"]),
     (
         "muster-scheduler",
@@ -77,7 +77,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("muster-testkit", &[]),
-    ("muster-e2e", &["muster-testkit"]),
+    ("muster-e2e", &["muster-generate", "muster-testkit"]),
     (
         "muster-chaos",
         &[

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 #[derive(clap::Args)]
 #[command(
-    after_help = "Example:\n  cargo build --profile dist -p muster\n  cargo xtask image --binary target/dist/muster --out target/muster-image.tar\n\nThe archive is read by `podman load`, `docker load`, `skopeo copy oci-archive:..` and `ctr -n k8s.io images import`."
+    after_help = "Example:\n  cargo xtask dist\n  cargo xtask image --binary target/dist/muster --out target/muster-image.tar\n\nThe archive is read by `podman load`, `docker load`, `skopeo copy oci-archive:..` and `ctr -n k8s.io images import`."
 )]
 pub struct Args {
     /// The program to put in

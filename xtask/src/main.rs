@@ -3,6 +3,8 @@
 mod arrows;
 mod bench;
 mod crd_coverage;
+mod dist;
+mod fuzz;
 mod image;
 mod kube;
 mod test;
@@ -26,6 +28,10 @@ enum Command {
     CrdCoverage(crd_coverage::Args),
     /// Measure what decisions cost
     Bench(bench::Args),
+    /// Run the parsers on random input
+    Fuzz(fuzz::Args),
+    /// Build the program as it is shipped
+    Dist(dist::Args),
     /// Make an OCI image archive of a binary, without Docker
     Image(image::Args),
     /// Build and run a real Kubernetes on loopback
@@ -37,6 +43,8 @@ fn main() -> ExitCode {
         Command::Test(args) => test::run(args),
         Command::CrdCoverage(args) => crd_coverage::run(args),
         Command::Bench(args) => bench::run(args),
+        Command::Fuzz(args) => fuzz::run(args),
+        Command::Dist(args) => dist::run(args),
         Command::Image(args) => image::run(args),
         Command::Kube(args) => kube::run(args),
     };

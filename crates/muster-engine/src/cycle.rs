@@ -5,18 +5,23 @@
 use crate::ids::{GangId, PodId};
 use crate::order::{Entry, Lineup};
 use crate::place::{Failure, Mode};
-use crate::queues::Trio;
+use crate::queues::{Trio, plus};
+use crate::rights::waits_since;
 use crate::solve::Found;
 use crate::state::{Extra, Spot, St, State};
 use dense::Mark;
 use indexmap::IndexMap;
 use muster_model::{
     Action, Bind, Conditions, Decisions, Dialect, Evict, GPU, Grace, MigStrategy, Min, Pipeline, Placement,
-    Reason, Span, Time, ZoneUse,
+    Reach, Reason, Span, Time, ZoneUse,
 };
 use rustc_hash::FxBuildHasher;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+/// Trees that may have nodes of their own.
+const TREES: [Dialect; 5] =
+    [Dialect::Kai, Dialect::Volcano, Dialect::T9k, Dialect::Koordinator, Dialect::Kubernetes];
 
 type Map<K, V> = IndexMap<K, V, FxBuildHasher>;
 
@@ -58,13 +63,18 @@ impl State {
         }
         if self.policy.quotas {
             let total = self.total;
-            self.queues.set_fair_shares(&total, self.policy.usage_weight);
+            self.queues.set_fair_shares(&total, &self.of_pools, self.policy.usage_weight);
         }
         self.epoch += 1;
     }
 
     fn set_total(&mut self) {
         let mut total: Trio = [0; 3];
+        let pools: Vec<Dialect> = TREES
+            .into_iter()
+            .filter(|tree| matches!(self.policy.trees.get(tree), Some(Reach::Nodes { .. })))
+            .collect();
+        let mut of_pools: BTreeMap<Dialect, Trio> = pools.iter().map(|tree| (*tree, [0; 3])).collect();
         let mut memory: (Option<i64>, Option<i64>) = (None, None);
         for id in self.nodes.known() {
             let row = &self.nodes.rows[id];
@@ -76,18 +86,20 @@ impl State {
             if !Conditions::usable(node.conditions) {
                 continue;
             }
-            for (dim, (sum, foreign)) in total.iter_mut().zip(row.foreign).enumerate() {
-                *sum += i128::from(self.nodes.cap(id, dim)) - foreign;
-            }
+            let mut here: Trio = [0, 1, 2].map(|dim| i128::from(self.nodes.cap(id, dim)) - row.foreign[dim]);
             if node.gpus.mig != MigStrategy::None {
-                total[2] += node
+                here[2] += node
                     .allocatable
                     .iter()
                     .map(|(r, n)| i128::from(r.mig_parts().unwrap_or(0) * GPU) * i128::from(n))
                     .sum::<i128>();
             }
+            let owner = pools.iter().find(|tree| self.policy.may_use(**tree, &node.labels));
+            let sum = owner.and_then(|tree| of_pools.get_mut(tree)).unwrap_or(&mut total);
+            *sum = plus(sum, &here);
         }
         self.total = total;
+        self.of_pools = of_pools;
         if memory != self.gpu_memory {
             self.recount_demand(memory);
         }
@@ -346,12 +358,14 @@ impl State {
                     let placement = self.placement(pod);
                     if was_there {
                         moved.insert(id);
+                        let forced = self.forces(action, id);
                         ledger.decisions.evictions.push(Evict {
                             pod: key.clone(),
                             gang: gang.clone(),
                             action,
                             by: by.clone(),
                             moved: true,
+                            forced,
                         });
                     }
                     ledger.decisions.pipelined.push(Pipeline { pod: key, gang, action, placement });
@@ -365,12 +379,14 @@ impl State {
                     false
                 }
                 St::Releasing if row.spot.on_trial => {
+                    let forced = self.forces(action, id);
                     ledger.decisions.evictions.push(Evict {
                         pod: key,
                         gang,
                         action,
                         by: by.clone(),
                         moved: false,
+                        forced,
                     });
                     let spot = Spot { on_trial: false, ..row.spot.clone() };
                     self.move_pod(pod, spot);
@@ -454,6 +470,8 @@ impl State {
         let mut line = self.lineup(action);
         let mut failed: BTreeMap<Signature, (u64, Reason)> = BTreeMap::new();
         let mut left = self.policy.action_search_budget.unwrap_or(u64::MAX);
+        // Where others let them wait, gangs that are alike in all else differ in how long they have waited.
+        let by_age = action == Action::Reclaim && self.queues.let_wait();
         while let Some(entry) = line.pop(self) {
             let gang = entry.gang;
             let pods = self.gangs.rows[gang].to_place(&self.pods, false);
@@ -466,7 +484,7 @@ impl State {
                 continue;
             }
             self.line_up();
-            let signature = self.signature(gang, &pods);
+            let signature = if by_age { None } else { self.signature(gang, &pods) };
             if let Some((epoch, reason)) = signature.as_ref().and_then(|s| failed.get(s))
                 && *epoch == self.epoch
             {
@@ -487,7 +505,12 @@ impl State {
                     ledger.failures.swap_remove(&gang);
                     continue;
                 }
-                Found::Nothing { candidates, tried } => Reason::NoVictims { action, candidates, tried },
+                Found::Nothing { candidates, tried } => {
+                    let until = self.next_turn(gang).filter(|_| action == Action::Reclaim);
+                    let delayed = until.map(|until| Reason::PreemptionDelay { until });
+                    ledger.searches.entry(gang).or_default().extend(delayed);
+                    Reason::NoVictims { action, candidates, tried }
+                }
                 Found::Unknown { tried } => Reason::SearchEnded { action, tried },
             };
             self.roll_back(mark);
@@ -501,9 +524,18 @@ impl State {
     /// Until when a gang may not cause evictions, if that is still to come.
     pub fn delayed_until(&self, gang: GangId) -> Option<Time> {
         let model = self.gangs.rows[gang].model.as_ref()?;
-        let anchor = model.last_eviction.map_or(model.created, |t| t.max(model.created));
-        let until = anchor + model.preemption_delay;
+        let until = waits_since(model) + model.preemption_delay;
         (model.preemption_delay > Span::ZERO && until > self.now).then_some(until)
+    }
+
+    /// When a gang may first take from a queue that lets others wait for it, if that is still to come.
+    pub fn next_turn(&self, gang: GangId) -> Option<Time> {
+        let taker = self.gangs.rows[gang].queue?;
+        let need = self.demand_of(&self.gangs.rows[gang].to_place(&self.pods, false));
+        let lines = self.standing.victims.iter().filter(|(_, line)| !line.is_empty());
+        let victims = lines.map(|(queue, _)| *queue);
+        let turns = victims.filter(|victim| self.is_candidate_queue(Action::Reclaim, taker, *victim, &need));
+        turns.map(|victim| self.may_take_from(gang, victim)).filter(|turn| *turn > self.now).min()
     }
 
     /// The first moment after this one at which a delay, a grace or a protection ends: time alone changes nothing before.
@@ -514,6 +546,10 @@ impl State {
         protections.extend([self.policy.preempt_min_runtime, self.policy.reclaim_min_runtime]);
         protections.sort_unstable();
         protections.dedup();
+        let mut delays: Vec<Span> =
+            self.queues.rows.values().filter_map(|row| row.model.as_ref()?.reclaim.after).collect();
+        delays.sort_unstable();
+        delays.dedup();
         let mut next = Time(i64::MAX);
         let mut note = |moment: Time| {
             if moment > after {
@@ -521,8 +557,8 @@ impl State {
             }
         };
         for model in self.gangs.rows.values().filter_map(|row| row.model.as_ref()) {
-            let anchor = model.last_eviction.map_or(model.created, |t| t.max(model.created));
-            note(anchor + model.preemption_delay);
+            note(waits_since(model) + model.preemption_delay);
+            delays.iter().for_each(|span| note(waits_since(model) + *span));
             if let (Some(since), Grace::For(grace)) =
                 (model.stale_since, model.staleness_grace.unwrap_or(self.policy.staleness_grace))
             {

@@ -108,6 +108,18 @@ impl Engine {
         self.state.policy.volcano = conf;
     }
 
+    /// What Volcano's plugins say to single questions; nothing is decided.
+    pub fn ask_volcano(
+        &mut self,
+        questions: &[crate::volcano::probe::Question],
+        now: Time,
+    ) -> Vec<crate::volcano::probe::Answer> {
+        self.quiet = None;
+        self.state.now = now;
+        self.state.begin_cycle();
+        self.state.ask_volcano(questions)
+    }
+
     /// The cluster in numbers, after a cycle that decided this.
     pub fn figures(&self, decisions: &Decisions) -> Figures {
         self.state.figures(decisions)

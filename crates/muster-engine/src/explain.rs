@@ -138,6 +138,9 @@ impl State {
                 tally
             }
         };
+        // Before any of the gang has a place, none can be in the way; and Volcano's plugins have reasons of their own.
+        let is_known = placed > 0 && !self.volcano_gangs.contains(gang);
+        let tally = tally.into_iter().filter(|t| is_known || t.reason != NodeReason::Taken).collect();
         Reason::NoNode {
             group: self.group_name(gang, leaf),
             placed,
@@ -150,7 +153,7 @@ impl State {
     fn tally(&self, pod: PodId) -> Vec<Tally> {
         let mut counts: BTreeMap<NodeReason, (u32, i64, Option<NodeId>)> = BTreeMap::new();
         for node in self.nodes.known() {
-            let Some((reason, missing)) = self.why_not(pod, node) else { continue };
+            let (reason, missing) = self.why_not(pod, node).unwrap_or((NodeReason::Taken, 0));
             let entry = counts.entry(reason).or_insert((0, i64::MAX, None));
             entry.0 += 1;
             let rank = |n: NodeId| self.nodes.rows[n].rank;
@@ -179,7 +182,9 @@ impl State {
         let class = &self.classes.rows[self.pods.row(pod).class];
         let model = self.nodes.rows[node].model.as_ref()?;
         if let Some(reason) = self.classes.why_not(class.rule, model) {
-            return Some((reason, 0));
+            let is_elsewhere =
+                reason == NodeReason::NodeAffinity && self.is_of_other_pool(pod, &model.labels);
+            return Some((if is_elsewhere { NodeReason::OtherPool } else { reason }, 0));
         }
         for &(dim, amount) in &class.need {
             let cap = self.nodes.cap(node, dim as usize);
@@ -199,6 +204,13 @@ impl State {
             return Some((NodeReason::GpuShare, 0));
         }
         self.refused(pod, class, node).map(|reason| (reason, 0))
+    }
+
+    /// A node that is not for the pod's tree of queues.
+    fn is_of_other_pool(&self, pod: PodId, labels: &muster_model::Labels) -> bool {
+        let queue = self.pods.row(pod).gang.and_then(|gang| self.gangs.rows[gang].queue);
+        let tree = queue.map(|queue| self.queues.rows[queue].tree());
+        self.policy.has_pools() && tree.is_some_and(|tree| !self.policy.may_use(tree, labels))
     }
 
     /// One gang in full.
@@ -305,6 +317,8 @@ impl State {
             match found {
                 Found::Solution => {}
                 Found::Nothing { candidates, tried } => {
+                    let until = self.next_turn(gang).filter(|_| action == Action::Reclaim);
+                    refusal.reasons.extend(until.map(|until| Reason::PreemptionDelay { until }));
                     refusal.reasons.push(Reason::NoVictims { action, candidates, tried });
                 }
                 Found::Unknown { tried } => refusal.reasons.push(Reason::SearchEnded { action, tried }),
@@ -333,11 +347,22 @@ impl State {
                 }
                 Reason::NoNode { tally, .. } => {
                     // The node that lacks the least for one more pod.
-                    let nearest = tally.iter().find_map(|t| match &t.reason {
+                    let one_more = || match gpus {
+                        Some(amount) => (Resource::Gpu, amount),
+                        None => class.need.first().map_or((Resource::Pods, 1), |(dim, amount)| {
+                            (resource_of(&self.nodes, *dim), *amount)
+                        }),
+                    };
+                    let short = tally.iter().find_map(|t| match &t.reason {
                         NodeReason::Short { resource, missing } => {
                             Some((resource.clone(), *missing, t.example.clone()))
                         }
                         _ => None,
+                    });
+                    let taken = tally.iter().find(|t| t.reason == NodeReason::Taken);
+                    let nearest = short.or_else(|| {
+                        let (resource, amount) = one_more();
+                        Some((resource, amount, taken?.example.clone()))
                     })?;
                     let wanted = pods.iter().filter(|p| self.pods.row(**p).class == first).count() as i64;
                     let allowed = self.classes.allowed(class.rule)?;

@@ -9,7 +9,7 @@ use indexmap::IndexMap;
 use muster_model::{Gang, Key, Min, Preemptibility};
 use rustc_hash::FxBuildHasher;
 use std::cmp::Ordering;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 #[derive(Default)]
@@ -354,10 +354,23 @@ impl Row {
                 let have = self.below(group, &Group::active) as usize + (out.len() - start);
                 let lacking = (total as usize).saturating_sub(have);
                 let picked: BTreeSet<PodId> = out.iter().skip(start).copied().collect();
+                let mut by_leaf: BTreeMap<usize, u32> = BTreeMap::new();
+                for pod in &picked {
+                    *by_leaf.entry(pods.row(*pod).leaf as usize).or_default() += 1;
+                }
+                // Not with a part of somebody's minimum.
+                let is_open = |p: &PodId| {
+                    let leaf = pods.row(*p).leaf as usize;
+                    let more = by_leaf.get(&leaf).copied().unwrap_or(0);
+                    self.groups.get(leaf).is_some_and(|g| match g.min {
+                        Min::Pods(min) => g.active() + more >= min,
+                        Min::Children(_) | Min::Whole { .. } => false,
+                    })
+                };
                 let mut spare: Vec<PodId> = order
                     .iter()
                     .flat_map(|child| self.pods_below(*child))
-                    .filter(|p| pods.may_be_placed(*p, released) && !picked.contains(p))
+                    .filter(|p| pods.may_be_placed(*p, released) && !picked.contains(p) && is_open(p))
                     .collect();
                 if released {
                     // Who was there before comes before those who never were.

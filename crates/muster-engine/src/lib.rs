@@ -40,3 +40,4 @@ pub mod numa;
 
 pub use engine::Engine;
 pub use figures::{Figures, QueueFigures};
+pub use volcano::probe::{Answer, Question};

@@ -288,7 +288,7 @@ impl State {
     }
 
     /// Whether the company that a pod requires is there, and not only promised to come.
-    fn has_company_now(&mut self, pod: PodId, node: NodeId) -> bool {
+    pub fn has_company_now(&mut self, pod: PodId, node: NodeId) -> bool {
         let row = self.pods.row(pod);
         if self.promised.is_empty() || self.classes.rows[row.class].shape.pods.affinity.is_empty() {
             return true;
@@ -310,6 +310,38 @@ impl State {
             self.company.add(*other, *at);
         }
         there
+    }
+
+    /// Whether a pod may be on a node now, while those who were moved in this cycle are still where they were: a trial takes them for gone.
+    pub fn bears_who_leaves(&mut self, pod: PodId, node: NodeId) -> bool {
+        let moved: Vec<_> = self
+            .promised
+            .iter()
+            .filter_map(|p| {
+                let row = self.pods.row(*p);
+                Some((row.guest, row.origin.node?))
+            })
+            .collect();
+        if moved.is_empty() {
+            return true;
+        }
+        let row = self.pods.row(pod);
+        let (guest, class) = (row.guest, &self.classes.rows[row.class]);
+        let exclusive = class.has_ports || class.has_attachments || class.has_claims || self.policy.numa;
+        if exclusive && moved.iter().any(|(_, at)| *at == node) {
+            return false;
+        }
+        if self.company.is_silent(guest) {
+            return true;
+        }
+        for (other, at) in &moved {
+            self.company.add(*other, *at);
+        }
+        let bears = self.company.filter(guest, node).is_ok();
+        for (other, at) in &moved {
+            self.company.remove(*other, *at);
+        }
+        bears
     }
 
     /// The best node of an area for a pod, and whether it fits there now.

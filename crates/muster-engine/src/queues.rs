@@ -9,9 +9,10 @@ use crate::divide::{Claimant, allocatable_share, divide};
 use crate::ids::QueueId;
 use dense::IdVec;
 use indexmap::IndexMap;
-use muster_model::{Bound, Dialect, GPU, Name, Queue, Reason, Resource};
+use muster_model::{Bound, Dialect, GPU, Name, Queue, Reach, Reason, Resource, Span};
 use rustc_hash::FxBuildHasher;
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// CPU, memory and GPUs.
@@ -28,6 +29,8 @@ pub struct Queues {
     pub roots: Vec<QueueId>,
     stale: bool,
     full_hierarchy: bool,
+    /// Trees of which a queue of KAI's is the parent.
+    under: BTreeMap<Dialect, Name>,
 }
 
 pub struct Row {
@@ -69,8 +72,17 @@ fn within(a: &Trio, bound: &[Option<i128>; 3]) -> bool {
 }
 
 impl Queues {
-    pub fn new(full_hierarchy: bool) -> Self {
-        Self { full_hierarchy, ..Self::default() }
+    pub fn new(full_hierarchy: bool, trees: &BTreeMap<Dialect, Reach>) -> Self {
+        let under = trees.iter().filter_map(|(tree, reach)| match reach {
+            Reach::Under(parent) if *tree != Dialect::Kai => Some((*tree, parent.clone())),
+            _ => None,
+        });
+        Self { full_hierarchy, under: under.collect(), ..Self::default() }
+    }
+
+    /// Whether what a tree holds counts in a queue of KAI's.
+    pub fn is_under(&self, tree: Dialect) -> bool {
+        self.under.contains_key(&tree)
     }
 
     pub fn intern(&mut self, name: &Name) -> QueueId {
@@ -123,8 +135,12 @@ impl Queues {
         self.roots.clear();
         for id in ids.iter().copied() {
             let path = if self.rows[id].is_volcano() {
-                // Another tree, which its own rules walk.
-                Vec::new()
+                // Another tree, which its own rules walk; all that it holds counts in the queue that it is under.
+                let mut path = self.path_above(Dialect::Volcano, &parents, n);
+                if !path.is_empty() {
+                    path.insert(0, id);
+                }
+                path
             } else if self.full_hierarchy || self.rows[id].tree() != Dialect::Kai {
                 self.path_of(id, &parents, n)
             } else {
@@ -179,6 +195,13 @@ impl Queues {
             };
             path.push(at);
             if model.parent.is_none() {
+                if self.under.contains_key(&self.rows[id].tree()) {
+                    let above = self.path_above(self.rows[id].tree(), parents, n);
+                    if above.is_empty() {
+                        return Vec::new();
+                    }
+                    path.extend(above);
+                }
                 return path;
             }
             let Some(parent) = parents[at] else { return Vec::new() };
@@ -188,6 +211,47 @@ impl Queues {
             }
             at = parent;
         }
+    }
+
+    /// The queue of KAI's that a tree is under, up to its root; empty if it is under none, or under one that is not there.
+    fn path_above(&self, tree: Dialect, parents: &IdVec<QueueId, Option<QueueId>>, n: usize) -> Vec<QueueId> {
+        let parent = self.under.get(&tree).and_then(|name| self.ids.get(name).copied());
+        match parent.filter(|id| self.rows[*id].tree() == Dialect::Kai) {
+            Some(id) if self.full_hierarchy => self.path_of(id, parents, n),
+            Some(id) if self.rows[id].model.as_ref().is_some_and(|m| m.parent.is_some()) => vec![id],
+            _ => Vec::new(),
+        }
+    }
+
+    /// The queue that a tree is said to be under, as one that is not there.
+    pub fn missing_above(&self, tree: Dialect) -> Option<Reason> {
+        self.under.get(&tree).map(|queue| Reason::QueueMissing { queue: queue.clone() })
+    }
+
+    /// The queue of KAI's that a tree is under.
+    pub fn above(&self, tree: Dialect) -> Option<QueueId> {
+        let id = self.ids.get(self.under.get(&tree)?).copied()?;
+        (!self.rows[id].path.is_empty() && self.rows[id].tree() == Dialect::Kai).then_some(id)
+    }
+
+    /// Whether some queue lets others wait before they take from it.
+    pub fn let_wait(&self) -> bool {
+        let mut delays = self.rows.values().filter_map(|row| row.model.as_ref()?.reclaim.after);
+        delays.any(|after| after > Span::ZERO)
+    }
+
+    /// How long others must have waited before they may take from a queue, and whether whoever has to go is given no time.
+    pub fn gives_back(&self, id: QueueId) -> (Span, bool) {
+        let (mut after, mut forced) = (None, None);
+        let mut at = Some(id);
+        // By their names, since not every tree keeps paths; deeper than anyone means it is in a circle.
+        for _ in 0..64 {
+            let Some(model) = at.and_then(|id| self.rows[id].model.as_ref()) else { break };
+            after = after.or(model.reclaim.after);
+            forced = forced.or(model.reclaim.forced);
+            at = model.parent.as_ref().and_then(|name| self.ids.get(name).copied());
+        }
+        (after.unwrap_or(Span::ZERO), forced.unwrap_or(false))
     }
 
     /// The older first.
@@ -204,7 +268,7 @@ impl Queues {
     /// A queue that may hold gangs: it exists, hangs from a root, and has no children.
     pub fn is_sound_leaf(&self, id: QueueId) -> bool {
         let row = &self.rows[id];
-        !row.path.is_empty() && row.children.is_empty()
+        !row.path.is_empty() && row.children.is_empty() && !row.is_volcano()
     }
 
     pub fn add_allocated(&mut self, id: QueueId, amount: &Trio, firm: bool, sign: i128) {
@@ -235,15 +299,31 @@ impl Queues {
         }
     }
 
-    /// Divides the cluster among the queues of each tree, level by level.
-    pub fn set_fair_shares(&mut self, total: &Trio, usage_weight: i64) {
+    /// Divides among the queues of each tree, level by level, what the tree has: the whole, or the nodes of its own, less what other trees hold
+    /// of the same.
+    pub fn set_fair_shares(&mut self, total: &Trio, of_pools: &BTreeMap<Dialect, Trio>, usage_weight: i64) {
         let mut roots = self.roots.clone();
         roots.sort_by_key(|id| self.rows[*id].tree());
         let rows = &self.rows;
         let trees: Vec<Vec<QueueId>> =
             roots.chunk_by(|a, b| rows[*a].tree() == rows[*b].tree()).map(<[QueueId]>::to_vec).collect();
-        for tree in trees {
-            self.divide_level(total, &tree, usage_weight);
+        let held: Vec<(Dialect, Trio)> = trees
+            .iter()
+            .map(|roots| {
+                let sum = roots.iter().fold([0; 3], |sum, id| plus(&sum, &self.rows[*id].sums.allocated));
+                (self.rows[roots[0]].tree(), sum)
+            })
+            .collect();
+        for (roots, (tree, _)) in trees.iter().zip(&held) {
+            let own = match of_pools.get(tree) {
+                Some(own) => *own,
+                None => {
+                    let others =
+                        held.iter().filter(|(other, _)| other != tree && !of_pools.contains_key(other));
+                    others.fold(*total, |left, (_, held)| minus(&left, held)).map(|left| left.max(0))
+                }
+            };
+            self.divide_level(&own, roots, usage_weight);
         }
     }
 
@@ -258,7 +338,7 @@ impl Queues {
                     let share = row.share(r);
                     Claimant {
                         quota: share.quota,
-                        requestable: share.limit.cap(request),
+                        requestable: share.most().cap(request),
                         weight: share.weight,
                         priority: row.model.as_ref().map_or(0, |m| m.priority),
                         usage: row
@@ -276,7 +356,7 @@ impl Queues {
                 let row = &mut self.rows[*id];
                 let share = row.share(r);
                 row.fair[r] = fair;
-                row.allocatable[r] = allocatable_share(share.quota, share.limit, fair);
+                row.allocatable[r] = allocatable_share(share.quota, share.most(), fair);
             }
         }
         for id in level {
@@ -302,7 +382,7 @@ impl Queues {
         self.rows[id].path.iter().find_map(|up| {
             let row = &self.rows[*up];
             let used = minus(&row.sums.allocated, counted);
-            (0..3).find_map(|r| match row.share(r).limit {
+            (0..3).find_map(|r| match row.share(r).most() {
                 Bound::At(limit) if asked[r] > 0 && used[r] + asked[r] > i128::from(limit) => {
                     Some(Reason::OverLimit {
                         queue: row.name.clone(),

@@ -2,14 +2,15 @@
 //!
 //! The rules are KAI's: preemption within a queue by strict priority; reclaim between queues by fair shares, judged at the two ancestors just
 //! below the lowest common one; a minimum runtime that protects what started lately. Queues of T9k's tree take from queues of lower priority
-//! and from nobody else; in Koordinator's and Kubernetes' there is preemption within a queue only. Nobody takes from another tree, and only
-//! KAI's gangs are moved.
+//! and from nobody else; in Koordinator's and Kubernetes' there is preemption within a queue only. Nobody takes from another tree, unless both are
+//! judged as queues of KAI's tree that they are under; and only KAI's gangs are moved. A queue may say how long others must have waited before
+//! they take from it.
 
 use crate::ids::{GangId, PodId, QueueId};
 use crate::queues::{Trio, plus};
 use crate::state::{St, State};
 use indexmap::IndexMap;
-use muster_model::{Action, Dialect, MinRuntimeRule, Span, Time};
+use muster_model::{Action, Dialect, Gang, MinRuntimeRule, Span, Time};
 use rustc_hash::FxBuildHasher;
 use std::collections::BTreeSet;
 
@@ -82,35 +83,55 @@ impl State {
     /// Whether anything of a queue may go to a gang of another one.
     pub fn is_candidate_queue(&self, action: Action, taker: QueueId, victim: QueueId, need: &Trio) -> bool {
         let tree = self.queues.rows[taker].tree();
-        if tree != self.queues.rows[victim].tree() {
-            return false;
-        }
+        let same = tree == self.queues.rows[victim].tree();
         match action {
-            Action::Allocate => true,
-            Action::Consolidate => tree == Dialect::Kai,
+            Action::Allocate => same,
+            Action::Consolidate => same && tree == Dialect::Kai,
             Action::Preempt => taker == victim && tree != Dialect::T9k,
             Action::Reclaim => {
                 taker != victim
-                    && match tree {
-                        Dialect::Kai => !self.policy.quotas || self.may_lose_to(taker, victim, need),
-                        Dialect::T9k => {
+                    && match self.judged_by(taker, victim) {
+                        Some(Dialect::Kai) => !self.policy.quotas || self.may_lose_to(taker, victim, need),
+                        Some(Dialect::T9k) => {
                             self.queues.rows[victim].priority() < self.queues.rows[taker].priority()
                         }
-                        Dialect::Koordinator | Dialect::Kubernetes | Dialect::Volcano => false,
+                        Some(Dialect::Koordinator | Dialect::Kubernetes | Dialect::Volcano) | None => false,
                     }
             }
             _ => false,
         }
     }
 
-    /// Who may take from whom by fair shares, and not by rank alone.
-    fn goes_by_shares(&self, queue: QueueId) -> bool {
-        self.policy.quotas && self.queues.rows[queue].tree() == Dialect::Kai
+    /// Whose rules say whether a queue may take from another: those of the tree in which their ways part.
+    fn judged_by(&self, taker: QueueId, victim: QueueId) -> Option<Dialect> {
+        let (r, v) = self.queues.level(taker, victim);
+        let tree = self.queues.rows[r].tree();
+        (tree == self.queues.rows[v].tree()).then_some(tree)
+    }
+
+    /// A queue takes from another by fair shares, and not by rank alone.
+    fn goes_by_shares(&self, taker: QueueId, victim: QueueId) -> bool {
+        self.policy.quotas && self.judged_by(taker, victim) == Some(Dialect::Kai)
+    }
+
+    /// From when on a gang may take from a queue that lets others wait for it.
+    pub fn may_take_from(&self, taker: GangId, victim: QueueId) -> Time {
+        let (after, _) = self.queues.gives_back(victim);
+        match &self.gangs.rows[taker].model {
+            Some(model) if after > Span::ZERO => waits_since(model) + after,
+            _ => Time(i64::MIN),
+        }
+    }
+
+    /// Whether a gang that loses pods by this action is given no time to end.
+    pub fn forces(&self, action: Action, gang: GangId) -> bool {
+        matches!(action, Action::Reclaim | Action::GangReclaim)
+            && self.gangs.rows[gang].queue.is_some_and(|queue| self.queues.gives_back(queue).1)
     }
 
     /// Whether a queue may lose anything for good, as things stand: the first loss is judged by what it holds now, whoever it is.
     pub fn may_lose_for_good(&self, action: Action, taker: QueueId, victim: QueueId, need: &Trio) -> bool {
-        if action != Action::Reclaim || !self.goes_by_shares(taker) {
+        if action != Action::Reclaim || !self.goes_by_shares(taker, victim) {
             return true;
         }
         let (r, v) = self.queues.level(taker, victim);
@@ -139,7 +160,8 @@ impl State {
         let row = &self.gangs.rows[gang];
         let Some(queue) = row.queue else { return false };
         let q = &self.queues.rows[queue];
-        if matches!(q.tree(), Dialect::Koordinator | Dialect::Kubernetes | Dialect::Volcano) {
+        let only_within = matches!(q.tree(), Dialect::Koordinator | Dialect::Kubernetes | Dialect::Volcano);
+        if only_within && !self.queues.is_under(q.tree()) {
             return false;
         }
         if !self.policy.quotas {
@@ -186,7 +208,7 @@ impl State {
             Action::Consolidate => pods.iter().all(moved),
             Action::Preempt => self.respects_protection(pods, until),
             Action::Reclaim => {
-                (!self.goes_by_shares(queue) || self.is_fair(taker, queue, need, pods, before))
+                (!self.policy.quotas || self.is_fair(taker, queue, need, pods, before))
                     && self.respects_protection(pods, until)
             }
             _ => true,
@@ -267,6 +289,10 @@ impl State {
             units.extend(lost(&pods[..core]));
         }
         let mut remaining: IndexMap<QueueId, Trio, FxBuildHasher> = IndexMap::default();
+        by_queue.retain(|queue, _| self.goes_by_shares(taker_queue, *queue));
+        if by_queue.is_empty() && self.queues.rows[taker_queue].tree() != Dialect::Kai {
+            return true;
+        }
         for (queue, units) in &by_queue {
             let (r, v) = self.queues.level(taker_queue, *queue);
             for unit in units {
@@ -289,7 +315,7 @@ impl State {
     /// How many GPUs a queue has too many, if GPUs are all that it has too much of: then it loses nothing once they are gone. `None`: there is no
     /// telling.
     pub fn gpus_to_spare(&self, taker: QueueId, judged: QueueId, need: &Trio) -> Option<i128> {
-        if !self.goes_by_shares(taker) {
+        if !self.goes_by_shares(taker, judged) {
             return None;
         }
         let r = self.queues.level(taker, judged).0;
@@ -331,6 +357,9 @@ impl State {
     ) -> bool {
         for up in &self.queues.rows[taker].path {
             let row = &self.queues.rows[*up];
+            if row.tree() != Dialect::Kai {
+                continue;
+            }
             let left = remaining.get(up).copied().unwrap_or(before[dense::Id::index(*up)]);
             let with = plus(&left, need);
             let parent = row.path.get(1);
@@ -361,4 +390,9 @@ impl State {
         }
         true
     }
+}
+
+/// Since when a gang has waited for what it waits for.
+pub fn waits_since(model: &Gang) -> Time {
+    model.last_eviction.map_or(model.created, |evicted| evicted.max(model.created))
 }

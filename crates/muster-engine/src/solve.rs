@@ -143,6 +143,9 @@ impl State {
             if action == Action::Reclaim && !loses && !self.policy.consolidating_reclaim {
                 continue;
             }
+            if action == Action::Reclaim && self.may_take_from(gang, *queue) > self.now {
+                continue;
+            }
             let protection = self.protection(action, taker, *queue);
             let entries: Vec<&Entry> = entries
                 .iter()

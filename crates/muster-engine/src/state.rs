@@ -118,6 +118,10 @@ impl Pods {
         self.rows[id].as_mut().expect("ids are handed out for rows that exist")
     }
 
+    pub fn get(&self, key: &Key) -> Option<PodId> {
+        self.ids.get(key).copied()
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = (PodId, &PodRow)> {
         self.rows.iter().filter_map(|(id, row)| Some((id, row.as_ref()?)))
     }
@@ -193,6 +197,8 @@ pub struct State {
     pub gpu_memory: (Option<i64>, Option<i64>),
     /// What there is to divide: capacity of usable nodes less what other schedulers' pods hold.
     pub total: Trio,
+    /// The same for trees that have nodes of their own; these are not in `total`.
+    pub of_pools: BTreeMap<muster_model::Dialect, Trio>,
     /// Pods that were promised a place.
     pub promised: indexmap::IndexSet<PodId, FxBuildHasher>,
     /// Who waits and who could lose pods, in order.
@@ -242,7 +248,7 @@ impl Books {
 impl State {
     pub fn new(policy: Policy) -> Self {
         Self {
-            queues: Queues::new(policy.full_hierarchy),
+            queues: Queues::new(policy.full_hierarchy, &policy.trees),
             policy,
             now: Time(0),
             nodes: Nodes::default(),
@@ -265,6 +271,7 @@ impl State {
             by_cpu_with_gpus: FreeIndex::default(),
             gpu_memory: (None, None),
             total: [0; 3],
+            of_pools: BTreeMap::new(),
             promised: indexmap::IndexSet::default(),
             standing: Standing::default(),
             company_made: false,
@@ -408,9 +415,8 @@ impl State {
             self.affect_books(id, sign);
         }
         // What another dialect's pods hold is to this one's queues what other schedulers' pods hold.
-        if gang.is_none_or(|gang| self.volcano_gangs.contains(gang))
-            && let Some(node) = node.filter(|_| on_node)
-        {
+        let is_foreign = gang.is_none_or(|gang| self.volcano_gangs.contains(gang) && !self.volcano_counts());
+        if is_foreign && let Some(node) = node.filter(|_| on_node) {
             let charge = self.charge(class, self.nodes.gpu_memory(node));
             let foreign = &mut self.nodes.rows[node].foreign;
             for (sum, amount) in foreign.iter_mut().zip(charge) {
@@ -446,6 +452,29 @@ impl State {
             let demand = self.demand(class);
             self.queues.add_asked(queue, &demand, i128::from(sign));
         }
+    }
+
+    /// Whether what Volcano's gangs hold counts in a queue of KAI's tree.
+    pub fn volcano_counts(&self) -> bool {
+        self.queues.is_under(muster_model::Dialect::Volcano)
+    }
+
+    /// What Volcano's tree may have at most and what is held of that, by dimension, where it is under queues with bounds.
+    pub fn volcano_bounds(&self) -> Vec<(usize, (i128, i128))> {
+        let Some(parent) = self.queues.above(muster_model::Dialect::Volcano) else { return Vec::new() };
+        let mut bounds: BTreeMap<usize, (i128, i128)> = BTreeMap::new();
+        for up in &self.queues.rows[parent].path {
+            let row = &self.queues.rows[*up];
+            for r in [CPU_DIM, MEMORY_DIM, GPU_DIM] {
+                let muster_model::Bound::At(most) = row.share(r).most() else { continue };
+                let (most, held) = (i128::from(most), row.sums.allocated[r]);
+                let tightest = bounds.entry(r).or_insert((most, held));
+                if most - held < tightest.0 - tightest.1 {
+                    *tightest = (most, held);
+                }
+            }
+        }
+        bounds.into_iter().collect()
     }
 
     /// Adds (or takes back) what the books have of a pod's present spot.

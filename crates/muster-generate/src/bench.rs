@@ -261,6 +261,7 @@ pub fn queues(cluster: &mut Cluster, leaves: &[(&str, Bound)]) {
             shares: shares.into(),
             preempt_min_runtime: None,
             reclaim_min_runtime: None,
+            reclaim: muster_model::Reclaim::default(),
             usage: BTreeMap::new(),
             tree: muster_model::Dialect::Kai,
             volcano: None,

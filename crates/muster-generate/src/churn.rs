@@ -3,6 +3,7 @@
 //! In: a seed, a cluster, a number. Out: changes that can be applied in order; now and then one is about something that is gone, as
 //! events that come late are. Nobody is ever given room that is not there.
 
+use crate::mixed::Trees;
 use crate::random::Maker;
 use crate::room::Room;
 use crate::{Rng, Sizes};
@@ -11,6 +12,11 @@ use std::sync::Arc;
 
 /// This many changes or a few more: a gang comes and goes together with its pods.
 pub fn changes(seed: u64, cluster: &Cluster, n: usize) -> Vec<Change> {
+    changes_among(seed, cluster, n, &Trees::new())
+}
+
+/// The same where trees of queues have nodes of their own.
+pub fn changes_among(seed: u64, cluster: &Cluster, n: usize, trees: &Trees) -> Vec<Change> {
     let mut rng = Rng::new(seed).fork(99);
     let mut now = cluster.clone();
     let mut changes = Vec::new();
@@ -19,7 +25,7 @@ pub fn changes(seed: u64, cluster: &Cluster, n: usize) -> Vec<Change> {
         let step = match rng.below(100) {
             0..25 => {
                 n_new += 1;
-                come(&mut rng, &mut now, seed, n_new)
+                come(&mut rng, &mut now, seed, n_new, trees)
             }
             25..40 => go(&mut rng, &mut now),
             40..75 => live(&mut rng, &mut now),
@@ -39,11 +45,11 @@ pub fn changes(seed: u64, cluster: &Cluster, n: usize) -> Vec<Change> {
 }
 
 /// A new gang, waiting or already running where there is room.
-fn come(rng: &mut Rng, now: &mut Cluster, seed: u64, number: u32) -> Vec<Change> {
+fn come(rng: &mut Rng, now: &mut Cluster, seed: u64, number: u32, trees: &Trees) -> Vec<Change> {
     let sizes = if now.nodes.len() <= 5 { Sizes::tiny() } else { Sizes::small() };
     let mut room = Room::beside(now);
     let (n_gangs, n_pods, n_claims) = (now.gangs.len(), now.pods.len(), now.claims.len());
-    let mut maker = Maker::resume(now, &sizes, format!("new-{}-", seed % 1000));
+    let mut maker = Maker::resume(now, &sizes, trees.clone(), format!("new-{}-", seed % 1000));
     maker.gang(rng, number, &mut room);
     *now = maker.cluster;
     let claims = now.claims[n_claims..].iter().cloned().map(Change::PutClaim);

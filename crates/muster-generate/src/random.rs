@@ -1,5 +1,6 @@
 //! A random cluster: nodes of a few kinds, a queue tree, and gangs in every state, now and then with something broken.
 
+use crate::mixed::Trees;
 use crate::room::Room;
 use crate::{Rng, Sizes};
 use muster_model::{
@@ -15,26 +16,13 @@ use std::sync::Arc;
 
 /// The cluster of this seed. What runs fits; what waits may or may not.
 pub fn cluster(seed: u64, sizes: &Sizes) -> Cluster {
-    let rng = Rng::new(seed);
-    let mut maker = Maker {
-        sizes,
-        cluster: Cluster { now: Time(NOW), ..Cluster::default() },
-        levels: Vec::new(),
-        leaves: Vec::new(),
-        prefix: String::new(),
-    };
-    maker.topologies(&mut rng.fork(1));
-    maker.nodes(&mut rng.fork(2));
-    maker.queues(&mut rng.fork(3));
-    maker.devices(&mut rng.fork(4));
-    maker.gangs(&rng.fork(5));
-    maker.other_pods(&mut rng.fork(6));
-    maker.troubles(&mut rng.fork(7));
+    let mut maker = Maker::new(sizes, Trees::new());
+    maker.make(&Rng::new(seed), |_| {});
     maker.cluster
 }
 
 /// When every random cluster is looked at: some moment in 2026, in milliseconds.
-const NOW: i64 = 1_767_225_600_000;
+pub(crate) const NOW: i64 = 1_767_225_600_000;
 
 const NAMESPACE: &str = "default";
 const HOST: &str = "kubernetes.io/hostname";
@@ -49,20 +37,46 @@ pub(crate) struct Maker<'a> {
     /// Label keys from coarse to fine, of all topologies.
     levels: Vec<Name>,
     /// Queues that may hold gangs.
-    leaves: Vec<Name>,
+    pub(crate) leaves: Vec<Name>,
+    /// What trees of queues have of the cluster.
+    pub(crate) trees: Trees,
     /// Before the names of gangs, so that those that come later do not meet those that are there.
     prefix: String,
 }
 
 impl<'a> Maker<'a> {
+    pub(crate) fn new(sizes: &'a Sizes, trees: Trees) -> Self {
+        Self {
+            sizes,
+            cluster: Cluster { now: Time(NOW), ..Cluster::default() },
+            levels: Vec::new(),
+            leaves: Vec::new(),
+            trees,
+            prefix: String::new(),
+        }
+    }
+
+    /// Makes everything; `more_queues` adds to KAI's.
+    pub(crate) fn make(&mut self, rng: &Rng, more_queues: impl FnOnce(&mut Self)) {
+        self.topologies(&mut rng.fork(1));
+        self.nodes(&mut rng.fork(2));
+        self.queues(&mut rng.fork(3));
+        more_queues(self);
+        self.devices(&mut rng.fork(4));
+        self.gangs(&rng.fork(5));
+        self.other_pods(&mut rng.fork(6));
+        self.troubles(&mut rng.fork(7));
+    }
+
     /// Goes on where another left off.
-    pub(crate) fn resume(cluster: &Cluster, sizes: &'a Sizes, prefix: String) -> Self {
+    pub(crate) fn resume(cluster: &Cluster, sizes: &'a Sizes, trees: Trees, prefix: String) -> Self {
         let parents: BTreeSet<&Name> =
             cluster.queues.iter().filter_map(|queue| queue.parent.as_ref()).collect();
         let leaves = cluster.queues.iter().map(|queue| &queue.name).filter(|name| !parents.contains(name));
         let levels =
             cluster.topologies.first().iter().flat_map(|t| &t.levels).map(|l| l.label.clone()).collect();
-        Self { sizes, leaves: leaves.cloned().collect(), levels, prefix, cluster: cluster.clone() }
+        let leaves = leaves.filter(|name| &***name != "volcano/root").cloned().collect();
+        Self { sizes, leaves, levels, trees, prefix, cluster: cluster.clone() }
     }
 
     fn topologies(&mut self, rng: &mut Rng) {
@@ -254,6 +268,7 @@ impl<'a> Maker<'a> {
             shares,
             preempt_min_runtime: runtime(rng),
             reclaim_min_runtime: runtime(rng),
+            reclaim: muster_model::Reclaim::default(),
             usage: BTreeMap::new(),
             tree: muster_model::Dialect::Kai,
             volcano: None,
@@ -361,6 +376,7 @@ impl<'a> Maker<'a> {
             volcano: None,
         };
         let mut pods = self.pods(rng, &gang, &pods_of);
+        self.adopt(rng, &mut gang, &mut pods);
         self.set_going(rng, &mut gang, &mut pods, room);
         self.cluster.gangs.push(Arc::new(gang));
         self.cluster.pods.extend(pods.into_iter().map(Arc::new));

@@ -76,6 +76,14 @@ pub fn consequences(cluster: &Cluster, decisions: &Decisions) -> Vec<Change> {
             touched.insert(&evict.gang);
         }
     }
+    for phase in &decisions.phases {
+        if let Some(gang) = gangs.get_mut(&phase.gang)
+            && let Some(group) = &mut gang.volcano
+        {
+            Arc::make_mut(group).phase = phase.phase;
+            touched.insert(&phase.gang);
+        }
+    }
     for key in &decisions.newly_stale {
         if let Some(gang) = gangs.get_mut(key) {
             gang.stale_since = Some(cluster.now);

@@ -118,6 +118,11 @@ pub fn access(component: Component) -> Vec<(Place, Vec<Rule>)> {
                 vec![
                     rule("", &["namespaces"], READ),
                     rule("scheduling.run.ai", &["queues"], READ),
+                    rule("scheduling.volcano.sh", &["queues"], READ),
+                    rule("scheduler.tensorstack.dev", &["queues"], READ),
+                    rule("scheduling.sigs.k8s.io", &["elasticquotas"], READ),
+                    rule("kueue.x-k8s.io", &["localqueues"], READ),
+                    lease_of_kueue(),
                     rule("scheduling.k8s.io", &["priorityclasses"], READ),
                     rule(
                         "grove.io",
@@ -148,6 +153,7 @@ pub fn access(component: Component) -> Vec<(Place, Vec<Rule>)> {
             ),
         ],
         Component::Operator => vec![(Place::Cluster, operator())],
+        Component::Kueue => vec![(Place::Cluster, kueue())],
         Component::Grove => vec![(Place::Cluster, grove())],
         Component::BackendKai => vec![(Place::Cluster, backend("scheduling.run.ai", &["podgroups"]))],
         Component::BackendDefault => {
@@ -369,6 +375,42 @@ fn grove() -> Vec<Rule> {
     ];
     rules.extend(GANG_KINDS.iter().map(|(group, kinds)| rule(group, kinds, READ)));
     rules
+}
+
+/// Whether Kueue itself runs: nothing is done while it does.
+fn lease_of_kueue() -> Rule {
+    named("coordination.k8s.io", &["leases"], &["get"], "c1f6bfd2.kueue.x-k8s.io")
+}
+
+fn kueue() -> Vec<Rule> {
+    let group = "kueue.x-k8s.io";
+    vec![
+        rule(group, &["localqueues", "cohorts", "workloadpriorityclasses"], READ),
+        // What is in use is kept by a finalizer.
+        rule(
+            group,
+            &["clusterqueues", "resourceflavors", "admissionchecks", "topologies"],
+            &["get", "list", "watch", "patch"],
+        ),
+        rule(group, &["workloads"], &["get", "list", "watch", "create", "patch", "delete"]),
+        rule(
+            group,
+            &["clusterqueues/status", "localqueues/status", "cohorts/status", "workloads/status"],
+            &["patch"],
+        ),
+        rule("", &["namespaces", "limitranges", "nodes"], READ),
+        rule("scheduling.k8s.io", &["priorityclasses"], READ),
+        // Jobs are suspended and started, pods are let go and ended; both are deleted where that was asked for.
+        rule("batch", &["jobs"], &["get", "list", "watch", "patch", "delete"]),
+        rule("batch", &["jobs/status"], &["patch"]),
+        rule("", &["pods"], &["get", "list", "watch", "patch", "delete"]),
+        rule("", &["pods/status"], &["patch"]),
+        // An owner that waits for its workload to go: who says so must be let to.
+        rule("batch", &["jobs/finalizers"], &["update"]),
+        rule("", &["pods/finalizers"], &["update"]),
+        lease_of_kueue(),
+        events(),
+    ]
 }
 
 fn backend(group: &'static str, kinds: &[&'static str]) -> Vec<Rule> {
@@ -616,6 +658,18 @@ mod tests {
         check("muster-grove get :secrets a/s", false);
         check("muster-grove patch scheduler.grove.io:podgangs/status a/g", true);
         check("muster-grove create scheduling.volcano.sh:podgroups a/g", true);
+        check("muster-kueue create kueue.x-k8s.io:workloads a/w", true);
+        check("muster-kueue patch kueue.x-k8s.io:workloads/status a/w", true);
+        check("muster-kueue patch kueue.x-k8s.io:clusterqueues /q", true);
+        check("muster-kueue create kueue.x-k8s.io:clusterqueues /q", false);
+        check("muster-kueue patch kueue.x-k8s.io:localqueues a/q", false);
+        check("muster-kueue patch batch:jobs a/j", true);
+        check("muster-kueue create batch:jobs a/j", false);
+        check("muster-kueue create :pods a/p", false);
+        check("muster-kueue get coordination.k8s.io:leases kueue-system/c1f6bfd2.kueue.x-k8s.io", true);
+        check("muster-kueue get coordination.k8s.io:leases kube-system/kube-scheduler", false);
+        check("muster-admission list kueue.x-k8s.io:localqueues /", true);
+        check("muster-admission patch kueue.x-k8s.io:localqueues a/q", false);
         check("muster-admission list grove.io:podcliquesets /", true);
         check("nobody list :pods /", false);
     }

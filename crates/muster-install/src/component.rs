@@ -13,6 +13,7 @@ pub enum Component {
     ScaleAdjuster,
     Admission,
     Operator,
+    Kueue,
     Grove,
     BackendKai,
     BackendDefault,
@@ -23,7 +24,7 @@ pub enum Component {
 }
 
 impl Component {
-    pub const ALL: [Component; 15] = [
+    pub const ALL: [Component; 16] = [
         Component::Scheduler,
         Component::Binder,
         Component::Grouper,
@@ -32,6 +33,7 @@ impl Component {
         Component::ScaleAdjuster,
         Component::Admission,
         Component::Operator,
+        Component::Kueue,
         Component::Grove,
         Component::BackendKai,
         Component::BackendDefault,
@@ -62,6 +64,7 @@ impl Component {
             Component::ScaleAdjuster => "scale-adjuster",
             Component::Admission => "admission",
             Component::Operator => "operator",
+            Component::Kueue => "kueue",
             Component::Grove => "grove",
             Component::BackendKai => "backend-kai",
             Component::BackendDefault => "backend-default",
@@ -87,6 +90,9 @@ impl Component {
                 "checks and completes pods, queues, pod groups and topologies as they are created"
             }
             Component::Operator => "turns a Config and its SchedulingShards into all of the above",
+            Component::Kueue => {
+                "admits Kueue's workloads, and keeps the jobs and pods that wait in its queues"
+            }
             Component::Grove => "keeps PodCliqueSets: cliques, gangs, pods and what stands around them",
             Component::BackendKai => "tells KAI's scheduler of Grove's gangs",
             Component::BackendDefault => "tells Kubernetes' own scheduler of Grove's gangs",

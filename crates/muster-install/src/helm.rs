@@ -67,6 +67,7 @@ const FILES: &[(&str, &str, &str)] = &[
     ("muster-controllers", "", ""),
     ("muster-admission", "", ""),
     ("muster-grove", "", ""),
+    ("muster-kueue", "", ""),
     ("monitoring", "{{- if $.Values.monitoring }}", "{{- end }}"),
 ];
 
@@ -110,6 +111,8 @@ const TEXTS: &[(&str, &str)] = &[
     ("__shard_partition__", ".partitionLabelValue"),
     ("__shard_spec__sum", "toRawJson .spec | adler32sum"),
     ("__shard_spec__", "toRawJson .spec"),
+    ("__kueue_config__sum", "toRawJson $.Values.kueue.config | adler32sum"),
+    ("__kueue_config__", "toRawJson $.Values.kueue.config"),
 ];
 
 /// Marks that stand for lists and maps.
@@ -121,6 +124,7 @@ const VALUES: &[(&str, &str)] = &[
     ("__controllers_resources__", "$.Values.controllers.resources"),
     ("__admission_resources__", "$.Values.admission.resources"),
     ("__grove_resources__", "$.Values.grove.resources"),
+    ("__kueue_resources__", "$.Values.kueue.resources"),
 ];
 
 /// Marks that stand for numbers: no object has such numbers otherwise.
@@ -130,6 +134,7 @@ const NUMBERS: &[(u32, &str)] = &[
     (900_000_003, "$.Values.admission.replicas"),
     (900_000_004, "$.Values.defaultQuota"),
     (900_000_005, "$.Values.grove.replicas"),
+    (900_000_006, "$.Values.kueue.replicas"),
 ];
 
 /// Settings whose every value is a mark.
@@ -151,6 +156,7 @@ fn marked() -> Settings {
         reservation_namespace: "__reservation_namespace__".into(),
         reservation_account: "__reservation_account__".into(),
         scale_namespace: "__scale_namespace__".into(),
+        kueue_config: json!("__kueue_config__"),
         default_quota: 900_000_004,
         monitoring: true,
         network_policies: true,
@@ -161,7 +167,8 @@ fn marked() -> Settings {
     };
     settings.scheduler.replicas = 900_000_001;
     settings.scheduler.resources = json!("__scheduler_resources__");
-    for (set, replicas) in settings.sets.iter_mut().zip([900_000_002, 900_000_003, 900_000_005]) {
+    for (set, replicas) in settings.sets.iter_mut().zip([900_000_002, 900_000_003, 900_000_005, 900_000_006])
+    {
         set.replicas = replicas;
         set.resources = json!(format!("__{}_resources__", set.name.trim_start_matches("muster-")));
     }
@@ -210,6 +217,8 @@ fn values() -> Vec<(&'static str, &'static str, Value)> {
         let found = settings.sets.iter().find(|s| s.name == name).unwrap_or(&settings.scheduler);
         json!({"replicas": found.replicas, "resources": found.resources})
     };
+    let mut kueue = set("muster-kueue");
+    kueue["config"] = settings.kueue_config.clone();
     let shards: Vec<Value> = settings
         .shards
         .iter()
@@ -232,6 +241,11 @@ fn values() -> Vec<(&'static str, &'static str, Value)> {
         ("controllers", "", set("muster-controllers")),
         ("admission", "", set("muster-admission")),
         ("grove", "", set("muster-grove")),
+        (
+            "kueue",
+            "What keeps Kueue's workloads; config is a Configuration of config.kueue.x-k8s.io, empty for Kueue's own defaults.",
+            kueue,
+        ),
         (
             "reservationNamespace",
             "Where the pods that hold shared GPUs live.",
@@ -430,6 +444,9 @@ mod tests {
         check(|v| v["controllers"]["replicas"] = json!(6), |s| s.sets[0].replicas = 6);
         check(|v| v["admission"]["resources"] = json!({}), |s| s.sets[1].resources = json!({}));
         check(|v| v["grove"]["replicas"] = json!(7), |s| s.sets[2].replicas = 7);
+        check(|v| v["kueue"]["replicas"] = json!(8), |s| s.sets[3].replicas = 8);
+        let config = || json!({"manageJobsWithoutQueueName": true, "integrations": {"frameworks": ["pod"]}});
+        check(|v| v["kueue"]["config"] = config(), |s| s.kueue_config = config());
         check(
             |v| {
                 v["shards"] = json!([

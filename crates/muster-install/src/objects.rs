@@ -7,7 +7,7 @@
 use serde_json::{Value, json};
 
 use crate::component::Component;
-use crate::operator::{CONFIG, GROVE};
+use crate::operator::{CONFIG, GROVE, KUEUE};
 use crate::settings::{CERTIFICATES, Set, Settings, WEBHOOKS, resources};
 use crate::workload::{self, labels};
 use crate::{groups, monitoring};
@@ -55,6 +55,9 @@ pub(crate) fn running(settings: &Settings) -> Vec<Value> {
     out.extend(workload::reservations(settings));
     if settings.network_policies {
         out.extend(workload::network_policies(settings, &sets));
+    }
+    if settings.has_kueue() {
+        out.push(workload::kueue_configuration(settings));
     }
     out.extend(settings.shards.iter().flat_map(|shard| workload::shard(settings, shard)));
     out.extend(settings.sets.iter().flat_map(|set| workload::deployed(settings, set)));
@@ -144,10 +147,16 @@ fn config(settings: &Settings) -> Vec<Value> {
     let components = settings.sets.iter().flat_map(|set| &set.components);
     let grove: Vec<&str> =
         components.filter(|c| Component::GROVE.contains(c)).map(|component| component.name()).collect();
+    let kueue = match &settings.kueue_config {
+        _ if !settings.has_kueue() => "false".to_owned(),
+        config if config.as_object().is_some_and(|map| !map.is_empty()) => config.to_string(),
+        _ => "true".to_owned(),
+    };
     let mut out = vec![json!({
         "apiVersion": "kai.scheduler/v1", "kind": "Config",
         "metadata": {
-            "name": CONFIG, "labels": labels("operator"), "annotations": {GROVE: grove.join(",")},
+            "name": CONFIG, "labels": labels("operator"),
+            "annotations": {GROVE: grove.join(","), KUEUE: kueue},
         },
         "spec": {
             "namespace": settings.namespace,

@@ -17,6 +17,12 @@ pub const WEBHOOK_PORT: u16 = 9443;
 pub const CONF_DIR: &str = "/etc/muster";
 /// The file in it.
 pub const CONF_FILE: &str = "scheduler.yaml";
+/// The folder of Kueue's configuration in a container that reads it.
+pub const KUEUE_DIR: &str = "/etc/muster-kueue";
+/// The file in it.
+pub const KUEUE_FILE: &str = "kueue.yaml";
+/// The Deployment of Kueue, and the ConfigMap with its configuration.
+pub const KUEUE: &str = "muster-kueue";
 /// The name of both webhook configurations, which the admission component makes once it serves.
 pub const WEBHOOKS: &str = "muster-admission";
 /// The Secret in which the admission component keeps its certificates.
@@ -49,6 +55,8 @@ pub struct Settings {
     pub scale_namespace: String,
     /// Take the scheduler names from whoever answers to them now; it gets them back when Muster goes.
     pub take_over: bool,
+    /// What a `Configuration` of `config.kueue.x-k8s.io` says; empty is Kueue's own defaults.
+    pub kueue_config: Value,
     /// What the default queues deserve, in every resource; -1 is unlimited.
     pub default_quota: i64,
     /// ServiceMonitor, PrometheusRule and a dashboard. The first two need the kinds of the Prometheus operator.
@@ -141,6 +149,7 @@ impl Default for Settings {
                 ),
                 Set::new("muster-admission", &[Component::Admission], 2, resources("50m", "64Mi", "256Mi")),
                 Set::new("muster-grove", &Component::GROVE, 2, resources("100m", "128Mi", "1Gi")),
+                Set::new(KUEUE, &[Component::Kueue], 2, resources("100m", "128Mi", "1Gi")),
             ],
             scheduler: Set::new(
                 "muster-scheduler",
@@ -153,6 +162,7 @@ impl Default for Settings {
             reservation_image: None,
             scale_namespace: "kai-scale-adjust".into(),
             take_over: false,
+            kueue_config: json!({}),
             default_quota: -1,
             monitoring: false,
             network_policies: true,
@@ -169,6 +179,11 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// Whether Kueue's workloads are kept here.
+    pub fn has_kueue(&self) -> bool {
+        self.sets.iter().any(|set| set.components.contains(&Component::Kueue))
+    }
+
     /// The same number of replicas for every Deployment.
     pub fn with_replicas(mut self, replicas: u32) -> Self {
         self.scheduler.replicas = replicas;

@@ -7,7 +7,10 @@ use serde_json::{Value, json};
 
 use crate::access::{self, Place};
 use crate::component::Component;
-use crate::settings::{CONF_DIR, CONF_FILE, HEALTH_PORT, METRICS_PORT, Set, Settings, Shard, WEBHOOK_PORT};
+use crate::settings::{
+    CONF_DIR, CONF_FILE, HEALTH_PORT, KUEUE, KUEUE_DIR, KUEUE_FILE, METRICS_PORT, Set, Settings, Shard,
+    WEBHOOK_PORT,
+};
 
 /// Every flag of `muster run` that the manifests use, or that the operator may pass on. The command line has each of them: its
 /// tests look here. A flag of [`CONFIG_FLAGS`](crate::operator::CONFIG_FLAGS) that is not here is not passed on; the operator
@@ -19,6 +22,7 @@ pub const FLAGS: &[&str] = &[
     "partition-label-value",
     "queue-label-key",
     "scheduler-conf",
+    "kueue-config",
     "namespace",
     "reservation-namespace",
     "reservation-service-account",
@@ -179,10 +183,29 @@ fn configuration(shard: &Shard) -> String {
     format!("apiVersion: kai.scheduler/v1\nkind: SchedulingShard\nspec: {spec}\n")
 }
 
-/// A change of the configuration must restart the scheduler, so its sum is a part of the pod. Adler-32, because Helm's
+/// Kueue's configuration, for whoever keeps its workloads and for admission.
+pub fn kueue_configuration(settings: &Settings) -> Value {
+    let config = match &settings.kueue_config {
+        Value::String(hole) => hole.clone(),
+        config => config.to_string(),
+    };
+    json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": KUEUE, "namespace": settings.namespace, "labels": labels(KUEUE)},
+        "data": {KUEUE_FILE: format!("# A Configuration of config.kueue.x-k8s.io; JSON is YAML.\n{config}\n")},
+    })
+}
+
+/// Whether a set reads Kueue's configuration.
+fn reads_kueue(settings: &Settings, set: &Set) -> bool {
+    let reads = |component: &Component| matches!(component, Component::Kueue | Component::Admission);
+    settings.has_kueue() && set.components.iter().any(reads)
+}
+
+/// A change of the configuration must restart whoever reads it, so its sum is a part of the pod. Adler-32, because Helm's
 /// templates have it too.
-fn sum(shard: &Shard) -> String {
-    match &shard.spec {
+fn sum(config: &Value) -> String {
+    match config {
         Value::String(hole) => format!("{hole}sum"),
         spec => adler32(spec.to_string().as_bytes()).to_string(),
     }
@@ -229,6 +252,9 @@ fn arguments(settings: &Settings, set: &Set) -> Vec<String> {
     if has(Component::Operator) {
         out.push(format!("--operator-image={}", settings.image));
     }
+    if reads_kueue(settings, set) {
+        out.push(format!("--kueue-config={KUEUE_DIR}/{KUEUE_FILE}"));
+    }
     if has(Component::Admission) {
         out.push(format!("--webhook-address=0.0.0.0:{WEBHOOK_PORT}"));
     }
@@ -264,7 +290,12 @@ fn deployment(settings: &Settings, set: &Set, arguments: &[String], shard: Optio
     if let Some(shard) = shard {
         mounts.push(json!({"name": "conf", "mountPath": CONF_DIR, "readOnly": true}));
         volumes.push(json!({"name": "conf", "configMap": {"name": shard.name}}));
-        annotations["muster.dev/conf"] = json!(sum(shard));
+        annotations["muster.dev/conf"] = json!(sum(&shard.spec));
+    }
+    if reads_kueue(settings, set) {
+        mounts.push(json!({"name": "kueue", "mountPath": KUEUE_DIR, "readOnly": true}));
+        volumes.push(json!({"name": "kueue", "configMap": {"name": KUEUE}}));
+        annotations["muster.dev/kueue-conf"] = json!(sum(&settings.kueue_config));
     }
     let probe = |path: &str, seconds: i64, failures: i64| {
         json!({

@@ -40,7 +40,7 @@ pub enum Decision {
     /// It has quota. `again`: it had before, and has other places now.
     Admit { key: Key, reservation: Reservation, again: bool },
     /// It must go for another.
-    Preempt { key: Key, cause: &'static str, message: String },
+    Preempt { key: Key, cause: &'static str, message: String, by_queue: Name },
     /// It must go for another reason.
     Evict { key: Key, reason: &'static str, message: String },
     /// Another workload took over from it.
@@ -66,6 +66,8 @@ pub struct FlavorFacts {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct QueueFacts {
     pub pending: usize,
+    /// Those of them that wait for something to change.
+    pub inadmissible: usize,
     pub reserving: usize,
     pub admitted: usize,
     pub reservation: Vec<FlavorFacts>,
@@ -276,13 +278,15 @@ impl Brain {
             });
         }
         for preempted in cycle.preempted {
-            let by = self.state.by_key.get(&preempted.by).map(|id| &self.state.wl(*id).spec);
-            let (uid, job) = by.map_or(("", ""), |w| (&*w.uid, &*w.job_uid));
+            let by = self.state.by_key.get(&preempted.by).map(|id| self.state.wl(*id));
+            let by_queue = by.and_then(|w| Some(self.state.tree.nodes[w.queue?].name.clone()));
+            let (uid, job) = by.map_or(("", ""), |w| (&*w.spec.uid, &*w.spec.job_uid));
             let message = words::preemption_message(&preempted, uid, job);
             decisions.push(Decision::Preempt {
                 key: runtime_key(&preempted.key),
                 cause: words::cause(preempted.cause),
                 message,
+                by_queue: by_queue.unwrap_or_default(),
             });
         }
         for (key, why) in cycle.evicted {
@@ -415,6 +419,7 @@ impl Brain {
             |total: &dyn Fn(muster_admit::ids::PairId) -> i64| flavor_facts(state, queue, has_cohort, total);
         Some(QueueFacts {
             pending: queue.line.waiting().count() + queue.line.parked().count(),
+            inadmissible: queue.line.parked().count(),
             reserving: queue.members.len(),
             admitted: admitted.len(),
             reservation: facts(&|pair| state.tree.cell(id, pair).usage),
@@ -435,12 +440,24 @@ impl Brain {
         let admitted = || members.iter().copied().filter(|wl| is_admitted(wl));
         Some(QueueFacts {
             pending: queue.line.waiting().chain(queue.line.parked()).filter(|id| ours(id)).count(),
+            inadmissible: queue.line.parked().filter(|id| ours(id)).count(),
             reserving: members.len(),
             admitted: admitted().count(),
             reservation: flavor_facts(state, queue, false, &|pair| held(members.iter().copied(), pair)),
             usage: flavor_facts(state, queue, false, &|pair| held(admitted(), pair)),
             share: None,
         })
+    }
+
+    /// Everybody who waits in a cluster queue, in the order of the line; parked ones too.
+    pub fn line(&mut self, queue: &str, now: Time) -> Vec<Key> {
+        self.state.settle(now);
+        let state = &self.state;
+        let Some(id) = state.tree.queue(queue) else { return Vec::new() };
+        let line = &state.queues[id].line;
+        let mut ranks: Vec<_> = line.waiting().chain(line.parked()).map(|id| state.wl(id).rank(id)).collect();
+        ranks.sort();
+        ranks.iter().map(|rank| runtime_key(&state.wl(rank.id).spec.key)).collect()
     }
 
     /// Counts what local queues use, where they take turns by that. Out: what each used, for its status.

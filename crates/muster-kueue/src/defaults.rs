@@ -10,30 +10,32 @@ use serde_json::{Map, Value, json};
 use crate::jobs::Job;
 use crate::keys;
 use crate::object::{BatchJob, at, list, text};
-use crate::settings::Settings;
+use crate::settings::Managed;
 
 /// What is known of the cluster.
 pub struct World<'a> {
-    pub settings: &'a Settings,
-    /// Labels of the namespace; `None`: not known, and then it is not managed unless a queue is named.
+    pub managed: &'a Managed,
+    /// Labels of the namespace; `None`: not known, and then it is managed if a queue is named.
     pub namespace_labels: Option<&'a BTreeMap<String, String>>,
     /// Whether the namespace has a local queue named `default`.
     pub has_default_queue: bool,
 }
 
 impl World<'_> {
-    fn is_managed_namespace(&self) -> bool {
-        self.namespace_labels.is_some_and(|labels| self.settings.namespaces.matches(labels))
-    }
-
-    /// Gives an object the queue of its namespace, if it has none. Whether it waits in a queue, or shall wait for one.
-    fn takes(&self, object: &mut Value) -> bool {
-        if text(object, &["metadata", "labels", keys::QUEUE]).is_empty() && self.has_default_queue {
-            put_text(object, "labels", keys::QUEUE, keys::DEFAULT_QUEUE);
+    /// Whether something of this namespace that names a queue, or does not, is managed.
+    fn manages(&self, has_queue: bool) -> bool {
+        let is_managed = self.namespace_labels.map(|labels| self.managed.namespaces.matches(labels));
+        if has_queue {
+            is_managed != Some(false)
+        } else {
+            self.managed.without_queue && is_managed == Some(true)
         }
-        !text(object, &["metadata", "labels", keys::QUEUE]).is_empty()
-            || (self.settings.manage_without_queue && self.is_managed_namespace())
     }
+}
+
+/// Whether an object names a queue. The first look at every job and pod of a cluster, so it costs no more than that.
+pub fn has_queue(object: &Value) -> bool {
+    !text(object, &["metadata", "labels", keys::QUEUE]).is_empty()
 }
 
 fn put_text(object: &mut Value, map: &str, key: &str, value: &str) {
@@ -50,40 +52,51 @@ fn put_text(object: &mut Value, map: &str, key: &str, value: &str) {
 }
 
 /// Whether an object belongs to another that waits by itself.
-fn is_owned(object: &Value, settings: &Settings) -> bool {
+fn is_owned(object: &Value, managed: &Managed) -> bool {
     let owners = list(object, &["metadata", "ownerReferences"]);
     let controller = owners.iter().find(|o| at(o, &["controller"]) == true);
     controller.is_some_and(|owner| {
         (text(owner, &["kind"]), text(owner, &["apiVersion"])) == ("Job", "batch/v1")
-            && settings.has(BatchJob::FRAMEWORK)
+            && managed.has(BatchJob::FRAMEWORK)
     })
+}
+
+/// Whether a new Job waits for a queue.
+pub fn job_waits(object: &Value, world: &World<'_>) -> bool {
+    world.manages(has_queue(object) || world.has_default_queue)
+        && world.managed.has(BatchJob::FRAMEWORK)
+        && !is_owned(object, world.managed)
 }
 
 /// A Job of `batch/v1`.
 pub fn job(object: &mut Value, world: &World<'_>) {
-    let owned = is_owned(object, world.settings);
-    if !world.settings.has(BatchJob::FRAMEWORK) || owned || !world.takes(object) {
+    if !job_waits(object, world) {
         return;
+    }
+    if !has_queue(object) && world.has_default_queue {
+        put_text(object, "labels", keys::QUEUE, keys::DEFAULT_QUEUE);
     }
     if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
         spec.insert("suspend".into(), json!(true));
     }
 }
 
-/// A plain pod.
-pub fn pod(object: &mut Value, world: &World<'_>) {
+/// Whether a new plain pod waits for a queue. Only one that it names makes it wait, unless all jobs are managed; and there pods of a parent are left
+/// to it.
+pub fn pod_waits(object: &Value, world: &World<'_>) -> bool {
+    let named = has_queue(object);
+    if !world.manages(named) || !world.managed.has("pod") {
+        return false;
+    }
     let has_parent = !text(object, &["metadata", "annotations", keys::SUSPENDING_PARENT]).is_empty();
     // Pods of jobs that wait are theirs, whatever labels they carry.
     let is_started = !text(object, &["metadata", "labels", keys::POD_SET]).is_empty();
-    if !world.settings.has("pod") || is_owned(object, world.settings) || is_started {
-        return;
-    }
-    // Only a queue that is named makes a pod wait by default; where all jobs are managed, pods of a parent are left to it.
-    let named = !text(object, &["metadata", "labels", keys::QUEUE]).is_empty();
-    if !named && (has_parent || !world.settings.manage_without_queue || !world.is_managed_namespace()) {
-        return;
-    }
-    if !world.takes(object) {
+    (named || !has_parent) && !is_started && !is_owned(object, world.managed)
+}
+
+/// A plain pod.
+pub fn pod(object: &mut Value, world: &World<'_>) {
+    if !pod_waits(object, world) {
         return;
     }
     put_text(object, "labels", keys::MANAGED, "true");
@@ -148,16 +161,16 @@ mod tests {
     use proptest::prelude::*;
 
     fn world<'a>(
-        settings: &'a Settings,
+        managed: &'a Managed,
         labels: Option<&'a BTreeMap<String, String>>,
         default: bool,
     ) -> World<'a> {
-        World { settings, namespace_labels: labels, has_default_queue: default }
+        World { managed, namespace_labels: labels, has_default_queue: default }
     }
 
     #[track_caller]
     fn check_job(object: Value, default: bool, expected: (Option<bool>, &str)) {
-        let settings = Settings::default();
+        let settings = Managed::default();
         let mut out = object;
         job(&mut out, &world(&settings, None, default));
         let suspend = at(&out, &["spec", "suspend"]).as_bool();
@@ -180,7 +193,7 @@ mod tests {
 
     #[test]
     fn all_jobs_of_a_namespace_where_that_is_wanted() {
-        let settings = Settings { manage_without_queue: true, ..Settings::default() };
+        let settings = Managed { without_queue: true, ..Managed::default() };
         let labels =
             |name: &str| BTreeMap::from([("kubernetes.io/metadata.name".to_owned(), name.to_owned())]);
         let suspended = |namespace: &str| {
@@ -193,8 +206,20 @@ mod tests {
     }
 
     #[test]
+    fn a_namespace_that_is_not_managed_is_left_alone() {
+        let labels = BTreeMap::from([("kubernetes.io/metadata.name".to_owned(), "kube-system".to_owned())]);
+        let managed = Managed::default();
+        let object = json!({"metadata": {"labels": {keys::QUEUE: "q"}}, "spec": {}});
+        for change in [job, pod] {
+            let mut out = object.clone();
+            change(&mut out, &world(&managed, Some(&labels), true));
+            assert_eq!(out, object);
+        }
+    }
+
+    #[test]
     fn pods_are_gated() {
-        let settings = Settings::default();
+        let settings = Managed::default();
         let mut out = json!({"metadata": {"labels": {keys::QUEUE: "q", keys::GROUP_NAME: "g"},
             "annotations": {keys::PREFERRED_TOPOLOGY: "rack"}}, "spec": {"containers": [{}]}});
         pod(&mut out, &world(&settings, None, false));
@@ -220,7 +245,7 @@ mod tests {
             metadata in prop_oneof![Just(json!(null)), Just(json!(1)), Just(json!({"labels": []})), Just(json!({"labels": {keys::QUEUE: "q"}, "finalizers": 3}))],
             spec in prop_oneof![Just(json!(null)), Just(json!("x")), Just(json!({"schedulingGates": "x"})), Just(json!({"schedulingGates": null}))],
         ) {
-            let settings = Settings::default();
+            let settings = Managed::default();
             for mut object in [json!({"metadata": metadata, "spec": spec}), json!(null), json!([])] {
                 pod(&mut object, &world(&settings, None, true));
                 job(&mut object, &world(&settings, None, true));

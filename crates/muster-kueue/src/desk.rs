@@ -359,6 +359,9 @@ impl Desk {
         let Some(workload) = change.latest() else { return };
         let key = workload.key();
         self.note(Kind::Workload, key.clone());
+        if let (Some(old), Some(new)) = (change.old, change.new) {
+            crate::measure::workload(&self.cx.metrics.kueue, old, new, self.cx.clock.now());
+        }
         if change.new.is_some() {
             self.queues.workloads.add(key.clone());
         } else {
@@ -462,6 +465,7 @@ impl Desk {
         loop {
             let dirty = std::mem::take(&mut *self.dirty.lock().unwrap_or_else(PoisonError::into_inner));
             let now = time(self.cx.clock.now());
+            let begun = tokio::time::Instant::now();
             let (decisions, news, flips) = {
                 let mut brain = self.brain();
                 let inactive = brain.inactive_queues();
@@ -472,6 +476,12 @@ impl Desk {
                     inactive.symmetric_difference(&after).map(ToString::to_string).collect();
                 (decisions, brain.take_news(), flips)
             };
+            if !decisions.is_empty() || !news.is_empty() {
+                let has_admitted = decisions.iter().any(|d| matches!(d, Decision::Admit { .. }));
+                let result = if has_admitted { "success" } else { "inadmissible" };
+                self.cx.metrics.kueue.attempts.of([result]).inc();
+                self.cx.metrics.kueue.attempt.of([result]).took(begun.elapsed());
+            }
             for key in news {
                 self.queues.workloads.add(key);
             }
@@ -527,7 +537,7 @@ impl Desk {
     async fn carry_out(&self, decision: Decision) {
         match decision {
             Decision::Admit { key, reservation, again } => self.admit(key, &reservation, again).await,
-            Decision::Preempt { key, cause, message } => {
+            Decision::Preempt { key, cause, message, by_queue } => {
                 let words = message.clone();
                 self.evict(&key, move |draft| {
                     draft.evict("Preempted", &message, cause);
@@ -535,6 +545,7 @@ impl Desk {
                 })
                 .await;
                 if let Some(workload) = self.stores.workloads.get(&key) {
+                    self.cx.metrics.kueue.preempted.of([&*by_queue, cause]).inc();
                     self.cx.events.normal(&*workload, "Preempted", words);
                 }
             }

@@ -14,6 +14,8 @@
 //! | `jobs::Job` | all that a kind of job has to say of itself: a file each |
 //! | `room` | whether a workload would have a place, for those who want to know before it is admitted |
 //! | `desk`, `run` | watches, turns, writes |
+//! | `explain` | why something waits, for people |
+//! | `measure` | the metrics, under Kueue's names |
 //!
 //! *Invariant:* a job runs only while its workload is admitted; quota is given back only when nothing of it runs. *Invariant:* decisions are made in
 //! turns, and each is written down, or taken back, before the next turn. *Invariant:* state lives in the cluster only. *Absent on purpose:* rules of
@@ -22,6 +24,7 @@
 pub mod admission;
 pub mod brain;
 pub mod defaults;
+pub mod explain;
 pub mod jobs;
 pub mod keys;
 pub mod names;
@@ -37,8 +40,9 @@ pub mod validate;
 pub mod workload;
 
 mod desk;
+mod measure;
 mod run;
 
 pub use room::{NoRoom, Room};
-pub use run::{FRAMEWORKS, start};
-pub use settings::Settings;
+pub use run::{FRAMEWORKS, KIND_LIST, kept_by_others, start};
+pub use settings::{Managed, Settings};

@@ -9,7 +9,7 @@ use muster_runtime::api::{Delete, Patch, Scope};
 use muster_runtime::json::merge_patch;
 use muster_runtime::object::Object;
 use muster_runtime::queue::{Next, work};
-use muster_runtime::{ApiError, Context, Key, RESYNC, Store, Stores};
+use muster_runtime::{Api, ApiError, Clock, Context, Key, RESYNC, Store, Stores};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
@@ -27,7 +27,7 @@ use crate::room::Room;
 use crate::settings::Settings;
 use crate::ungate::{self, Member};
 use crate::workload::{self, Seen};
-use crate::{keys, pods, queues};
+use crate::{keys, measure, pods, queues};
 
 /// A node that is not ready for so long has failed.
 const NOT_READY: Duration = Duration::from_secs(30);
@@ -57,6 +57,8 @@ pub fn start(
     }
 }
 
+/// Where the server says which of Kueue's kinds it has.
+pub const KIND_LIST: &str = "/apis/kueue.x-k8s.io/v1beta2";
 /// How often it is asked whether the kinds are served.
 const ASK_AGAIN: Duration = Duration::from_secs(10);
 /// The lease by which Kueue's own processes agree who of them works.
@@ -70,7 +72,7 @@ async fn may_begin(cx: &Context) {
     let mut said = false;
     loop {
         if is_served(cx).await {
-            if !is_kept(cx).await {
+            if !kept_by_others(&cx.api, cx.clock).await {
                 return first_queue(cx).await;
             }
             if !said {
@@ -83,7 +85,7 @@ async fn may_begin(cx: &Context) {
 }
 
 async fn is_served(cx: &Context) -> bool {
-    let found = cx.api.get_path("/apis/kueue.x-k8s.io/v1beta2").await;
+    let found = cx.api.get_path(KIND_LIST).await;
     let names = found.iter().flat_map(|kinds| list(kinds, &["resources"])).map(|kind| text(kind, &["name"]));
     let names: Vec<&str> = names.collect();
     ["workloads", "clusterqueues", "localqueues", "resourceflavors"].iter().all(|name| names.contains(name))
@@ -105,11 +107,12 @@ async fn first_queue(cx: &Context) {
     }
 }
 
-async fn is_kept(cx: &Context) -> bool {
-    let Ok(lease) = cx.api.get_path(THEIR_LEASE).await else { return false };
+/// Whether Kueue itself runs in the cluster, and keeps its queues.
+pub async fn kept_by_others(api: &Api, clock: Clock) -> bool {
+    let Ok(lease) = api.get_path(THEIR_LEASE).await else { return false };
     let renewed: Option<jiff::Timestamp> = text(&lease, &["spec", "renewTime"]).parse().ok();
     !text(&lease, &["spec", "holderIdentity"]).is_empty()
-        && renewed.is_some_and(|at| muster_runtime::clock::until(at, cx.clock.now()) < STALE)
+        && renewed.is_some_and(|at| muster_runtime::clock::until(at, clock.now()) < STALE)
 }
 
 async fn serve(desk: Arc<Desk>) {
@@ -326,7 +329,10 @@ impl Desk {
         }
         let owned = self.stores.workloads.owned_by(&job.meta().uid);
         let mut view = View::of(&*job);
-        if view.queue.is_empty() && !self.manages(&view.metadata.namespace) && owned.is_empty() {
+        let namespace = &view.metadata.namespace;
+        let is_meant =
+            if view.queue.is_empty() { self.manages(namespace) } else { self.is_managed(namespace) };
+        if !is_meant && owned.is_empty() {
             return Ok(Next::Idle);
         }
         if view.queue.is_empty() {
@@ -350,12 +356,13 @@ impl Desk {
 
     /// Whether a job without a queue is managed all the same.
     fn manages(&self, namespace: &str) -> bool {
-        self.settings.manage_without_queue
-            && self
-                .stores
-                .namespaces
-                .get(&Key::new("", namespace))
-                .is_some_and(|ns| self.settings.namespaces.matches(&ns.metadata.labels))
+        self.settings.managed.without_queue && self.is_managed(namespace)
+    }
+
+    /// Whether jobs of a namespace are managed if they name a queue: all whose labels do not say otherwise.
+    fn is_managed(&self, namespace: &str) -> bool {
+        let namespace = self.stores.namespaces.get(&Key::new("", namespace));
+        namespace.is_none_or(|ns| self.settings.managed.namespaces.matches(&ns.metadata.labels))
     }
 
     fn default_queue(&self, namespace: &str) -> Option<String> {
@@ -453,7 +460,8 @@ impl Desk {
     async fn look_pods(&self, key: Key) -> Result<Next, ApiError> {
         let pods = self.members(&key);
         let workload = self.stores.workloads.get(&key);
-        if !self.settings.has("pod") || (pods.is_empty() && workload.is_none()) {
+        let is_meant = !pods.is_empty() && self.is_managed(&key.namespace);
+        if !self.settings.has("pod") || (!is_meant && workload.is_none()) {
             return Ok(Next::Idle);
         }
         let actions = {
@@ -622,6 +630,7 @@ impl Desk {
 
     async fn look_cluster_queue(&self, name: String) -> Result<Next, ApiError> {
         let Some(queue) = self.stores.cluster_queues.get(&Key::new("", name.clone())) else {
+            measure::without_cluster_queue(&self.cx.metrics.kueue, &name);
             return Ok(Next::Idle);
         };
         let now = self.cx.clock.now();
@@ -634,7 +643,9 @@ impl Desk {
             {
                 self.queues.cohorts.add(cohort.to_owned());
             }
-            queues::cluster_queue(&queue, &facts, brain.inactive(&name), now)
+            let inactive = brain.inactive(&name);
+            measure::cluster_queue(&self.cx.metrics.kueue, &queue, &facts, inactive.is_none());
+            queues::cluster_queue(&queue, &facts, inactive, now)
         };
         let store = &self.stores.cluster_queues;
         store.write_status(&self.cx.api, &queue, queue.status(), &status).await?;
@@ -645,11 +656,15 @@ impl Desk {
     }
 
     async fn look_local_queue(&self, key: Key) -> Result<Next, ApiError> {
-        let Some(queue) = self.stores.local_queues.get(&key) else { return Ok(Next::Idle) };
+        let Some(queue) = self.stores.local_queues.get(&key) else {
+            measure::without_local_queue(&self.cx.metrics.kueue, &key);
+            return Ok(Next::Idle);
+        };
         let now = self.cx.clock.now();
         let status = {
             let mut brain = self.brain();
             let Some(facts) = brain.local_queue(&key, time(now)) else { return Ok(Next::Idle) };
+            measure::local_queue(&self.cx.metrics.kueue, &key, &facts);
             let cluster = text(queue.spec(), &["clusterQueue"]);
             let is = brain.knows(cluster).then(|| brain.inactive(cluster).is_none());
             queues::local_queue(&queue, &facts, is, now)
@@ -696,6 +711,9 @@ impl Desk {
         };
         let share = self.brain().cohort_share(&name, time(self.cx.clock.now()));
         let Some(share) = share else { return Ok(Next::Idle) };
+        if let Ok(share) = u32::try_from(share) {
+            self.cx.metrics.kueue.cohort_share.of([&name]).set(f64::from(share));
+        }
         let mut status = cohort.status().clone();
         status["fairSharing"] = json!({"weightedShare": share});
         let store = &self.stores.cohorts;

@@ -34,14 +34,36 @@ impl Default for PodsReady {
     }
 }
 
-#[derive(Debug, Clone)]
-pub struct Settings {
+/// What is looked after.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Managed {
     /// Jobs without a queue wait too, and for ever.
-    pub manage_without_queue: bool,
-    /// Namespaces that jobs are managed in.
+    pub without_queue: bool,
+    /// Namespaces that jobs are managed in; in others even those that name a queue are left alone.
     pub namespaces: muster_runtime::object::Selector,
     /// The kinds of jobs that are looked after, such as `batch/job`.
     pub frameworks: Vec<String>,
+}
+
+impl Default for Managed {
+    fn default() -> Self {
+        Managed {
+            without_queue: false,
+            namespaces: not_in(&["kube-system", "kueue-system", "muster-system"]),
+            frameworks: FRAMEWORKS.iter().map(ToString::to_string).collect(),
+        }
+    }
+}
+
+impl Managed {
+    pub fn has(&self, framework: &str) -> bool {
+        self.frameworks.iter().any(|f| f == framework)
+    }
+}
+
+#[derive(Debug, Clone)]
+pub struct Settings {
+    pub managed: Managed,
     /// Labels of jobs that their workloads get too.
     pub labels_to_copy: Vec<String>,
     /// `None`: nobody waits for pods to be ready.
@@ -64,9 +86,7 @@ const FRAMEWORKS: &[&str] = &["batch/job", "pod"];
 impl Default for Settings {
     fn default() -> Self {
         Settings {
-            manage_without_queue: false,
-            namespaces: not_in(&["kube-system", "kueue-system", "muster-system"]),
-            frameworks: FRAMEWORKS.iter().map(ToString::to_string).collect(),
+            managed: Managed::default(),
             labels_to_copy: Vec::new(),
             pods_ready: Some(PodsReady::default()),
             after_finished: None,
@@ -201,10 +221,10 @@ impl Settings {
             }
         }
         if let Some(on) = flag(file, &["manageJobsWithoutQueueName"])? {
-            settings.manage_without_queue = on;
+            settings.managed.without_queue = on;
         }
         if let Some(selector) = file.get("managedJobsNamespaceSelector").filter(|s| !s.is_null()) {
-            settings.namespaces = serde_json::from_value(selector.clone())
+            settings.managed.namespaces = serde_json::from_value(selector.clone())
                 .map_err(|error| wrong("managedJobsNamespaceSelector", error.to_string()))?;
         }
         read_integrations(file, &mut settings, &mut warnings);
@@ -219,7 +239,7 @@ impl Settings {
     }
 
     pub fn has(&self, framework: &str) -> bool {
-        self.frameworks.iter().any(|f| f == framework)
+        self.managed.has(framework)
     }
 }
 
@@ -251,7 +271,7 @@ fn read_integrations(file: &Value, settings: &mut Settings, warnings: &mut Vec<S
             ));
         }
     }
-    settings.frameworks = frameworks;
+    settings.managed.frameworks = frameworks;
 }
 
 fn pods_ready(file: &Value) -> Result<Option<PodsReady>, SettingsError> {
@@ -368,7 +388,7 @@ mod tests {
         )
         .unwrap();
         assert_eq!(warnings, Vec::<String>::new());
-        assert!(settings.manage_without_queue && settings.require_placement);
+        assert!(settings.managed.without_queue && settings.require_placement);
         assert!(settings.admit.block_until_ready && !settings.admit.by_eviction_time);
         assert_eq!(settings.admit.fair_sharing.as_ref().map(|f| f.strategies.len()), Some(1));
         assert_eq!(settings.context.transformations.len(), 1);

@@ -80,4 +80,6 @@ pub struct Evict {
     pub by: Option<Key>,
     /// It is also in `pipelined`: moved, not lost.
     pub moved: bool,
+    /// It is given no time to end.
+    pub forced: bool,
 }

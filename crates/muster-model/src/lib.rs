@@ -41,8 +41,8 @@ pub use node::{
     Conditions, Gpus, Links, MigStrategy, Node, Numa, NumaPolicy, NumaScope, Taint, TaintEffect, Zone,
 };
 pub use pod::{Pod, PodState};
-pub use policy::{Action, Dialect, GpuOrder, MinRuntimeRule, Policy, Pool, Strategy};
-pub use queue::{Bound, Queue, Share};
+pub use policy::{Action, Dialect, GpuOrder, MinRuntimeRule, Policy, Pool, Reach, Strategy};
+pub use queue::{Bound, Queue, Reclaim, Share};
 pub use reason::{NodeReason, Reason, Refusal, Remedy, Tally};
 pub use resource::{Amounts, GPU, Resource};
 pub use shape::{

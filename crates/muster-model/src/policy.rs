@@ -45,8 +45,49 @@ pub struct Policy {
     /// Volcano's actions and plugins, and what they were told; gangs of that dialect wait where there are none. A cycle runs them after KAI's,
     /// on what those left.
     pub volcano: Option<Arc<volcano::Conf>>,
+    /// What the trees of queues divide among them, where that is not simply the cluster less what others hold.
+    pub trees: BTreeMap<Dialect, Reach>,
     /// Breaks what nothing else breaks.
     pub seed: u64,
+}
+
+/// What a tree of queues has of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// What this queue of KAI's tree has: the tree's roots are that queue's children, and what they hold counts there and above.
+    Under(Name),
+    /// The nodes where this label has one of these values; nobody else's gangs go there.
+    Nodes { label: Name, values: Vec<Name> },
+}
+
+impl Reach {
+    /// Whether the gangs of a tree may go to a node with these labels: to their own pool, or where there is none, to nobody's.
+    pub fn allows(trees: &BTreeMap<Dialect, Self>, tree: Dialect, labels: &crate::Labels) -> bool {
+        match trees.get(&tree) {
+            Some(own @ Self::Nodes { .. }) => own.has(labels),
+            _ => !trees.values().any(|other| other.has(labels)),
+        }
+    }
+
+    /// Whether a node with these labels is in this pool.
+    pub fn has(&self, labels: &crate::Labels) -> bool {
+        match self {
+            Self::Under(_) => false,
+            Self::Nodes { label, values } => labels.get(label).is_some_and(|value| values.contains(value)),
+        }
+    }
+}
+
+impl Policy {
+    /// See [`Reach::allows`].
+    pub fn may_use(&self, tree: Dialect, labels: &crate::Labels) -> bool {
+        Reach::allows(&self.trees, tree, labels)
+    }
+
+    /// Some trees have nodes of their own.
+    pub fn has_pools(&self) -> bool {
+        self.trees.values().any(|reach| matches!(reach, Reach::Nodes { .. }))
+    }
 }
 
 /// Whose rules a gang lives by, and whose tree a queue is of. A dialect's queues, victims and shares are its own gangs only; everybody's pods
@@ -160,6 +201,7 @@ impl Default for Policy {
             full_hierarchy: true,
             pool: Pool::default(),
             volcano: None,
+            trees: BTreeMap::new(),
             seed: 0,
         }
     }

@@ -19,6 +19,8 @@ pub struct Queue {
     pub preempt_min_runtime: Option<Span>,
     /// How long a gang here is safe from reclaim by other queues; `None`: the parent's.
     pub reclaim_min_runtime: Option<Span>,
+    /// How others get back what it holds beyond what it deserves.
+    pub reclaim: Reclaim,
     /// What the queue used of the cluster in the accounting window, in millionths, by resource.
     pub usage: BTreeMap<Resource, i64>,
     /// The system whose tree it is of: shares, victims and turns are a matter among the queues of one tree.
@@ -32,6 +34,15 @@ impl Queue {
     pub fn dialect(&self) -> Dialect {
         if self.volcano.is_some() { Dialect::Volcano } else { self.tree }
     }
+}
+
+/// How a queue gives back what it has borrowed; what is `None` is as the parent says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reclaim {
+    /// Only who has waited this long may take from it; at once where nobody says anything.
+    pub after: Option<Span>,
+    /// Whoever has to go is given no time to end; by default pods have their own grace period.
+    pub forced: Option<bool>,
 }
 
 /// What a queue may have of one resource, in that resource's unit.
@@ -63,6 +74,18 @@ impl Bound {
         match self {
             Self::At(at) => amount.min(i128::from(at)),
             Self::Unlimited => amount,
+        }
+    }
+}
+
+impl Share {
+    /// What it never exceeds: its limit, or what it deserves and may borrow.
+    pub fn most(&self) -> Bound {
+        match (self.quota, self.borrowing) {
+            (Bound::At(quota), Bound::At(more)) => {
+                self.limit.min(Bound::At(quota.max(0).saturating_add(more.max(0))))
+            }
+            _ => self.limit,
         }
     }
 }

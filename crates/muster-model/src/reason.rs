@@ -106,6 +106,8 @@ pub enum NodeReason {
     },
     /// No GPU has a share of this size free.
     GpuShare,
+    /// It would do, and is taken by others of the same gang.
+    Taken,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -518,6 +518,8 @@ pub struct Queue {
     /// The path and weights of a queue in dominant-resource fairness.
     pub hierarchy: Vec<(Name, i64)>,
     pub node_groups: Option<NodeGroups>,
+    /// The most that it may have of a group of nodes, of the resources that are named.
+    pub group_limits: BTreeMap<Name, Amounts>,
 }
 
 /// Which groups of nodes a queue may use.

@@ -22,8 +22,8 @@ pub const PREFIX: &str = "kai";
 pub const MOST_SERIES: usize = 5000;
 pub const OTHER: &str = "other";
 
-/// The names that Muster chose itself take no prefix.
-const FIXED: [&str; 2] = ["muster_", "process_"];
+/// The names that Muster chose itself take no prefix, and Kueue's have their own.
+const FIXED: [&str; 3] = ["muster_", "process_", "kueue_"];
 
 /// Declares the families of the services: a struct of handles each, and the rows of the table.
 macro_rules! families {
@@ -140,6 +140,35 @@ families! {
         ready_after: By<1, Seconds>, "muster_grove_accepted_after_seconds", ["backend"], "from the creation of a PodGang until its scheduler knew of it";
         errors: By<1, Counter>, "muster_grove_errors_total", ["backend"], "times that a backend could not tell its scheduler of a gang";
         losses: By<1, Counter>, "muster_grove_losses_total", ["backend"], "PodGangs of which a scheduler could not be told everything";
+    }
+    kueue: Kueue, "Kueue" {
+        attempts: By<1, Counter>, "kueue_admission_attempts_total", ["result"], "turns of admission: success where somebody was admitted, else inadmissible";
+        attempt: By<1, Seconds>, "kueue_admission_attempt_duration_seconds", ["result"], "one turn of admission, without the writes";
+        pending: By<2, Gauge>, "kueue_pending_workloads", ["cluster_queue", "status"], "workloads that wait: active in line, inadmissible until something changes";
+        reserving_active: By<1, Gauge>, "kueue_reserving_active_workloads", ["cluster_queue"], "workloads that hold quota";
+        admitted_active: By<1, Gauge>, "kueue_admitted_active_workloads", ["cluster_queue"], "workloads that are admitted and not finished";
+        quota_reserved: By<1, Counter>, "kueue_quota_reserved_workloads_total", ["cluster_queue"], "workloads that were given quota";
+        quota_reserved_wait: By<1, Seconds>, "kueue_quota_reserved_wait_time_seconds", ["cluster_queue"], "from when a workload queued up until it had quota";
+        admitted: By<1, Counter>, "kueue_admitted_workloads_total", ["cluster_queue"], "workloads that were admitted";
+        admission_wait: By<1, Seconds>, "kueue_admission_wait_time_seconds", ["cluster_queue"], "from when a workload queued up until it was admitted";
+        checks_wait: By<1, Seconds>, "kueue_admission_checks_wait_time_seconds", ["cluster_queue"], "from quota to admission, of workloads with admission checks";
+        ready_wait: By<1, Seconds>, "kueue_ready_wait_time_seconds", ["cluster_queue"], "from when a workload queued up until its pods were ready";
+        admitted_until_ready: By<1, Seconds>, "kueue_admitted_until_ready_wait_time_seconds", ["cluster_queue"], "from admission until all pods were ready";
+        execution: By<1, Seconds>, "kueue_execution_time_seconds", ["cluster_queue"], "from the last admission of a workload to its end";
+        finished: By<1, Counter>, "kueue_finished_workloads_total", ["cluster_queue"], "workloads that finished";
+        evicted: By<2, Counter>, "kueue_evicted_workloads_total", ["cluster_queue", "reason"], "workloads that had to go, by reason";
+        preempted: By<2, Counter>, "kueue_preempted_workloads_total", ["preempting_cluster_queue", "reason"], "workloads that had to go for another, by the queue of that and the rule";
+        cluster_queue_status: By<2, Gauge>, "kueue_cluster_queue_status", ["cluster_queue", "status"], "1 for what a queue is: pending, active or terminating";
+        cluster_queue_share: By<1, Gauge>, "kueue_cluster_queue_weighted_share", ["cluster_queue"], "what a queue borrows of its cohort in per mille, by its weight, where shares count";
+        cohort_share: By<1, Gauge>, "kueue_cohort_weighted_share", ["cohort"], "what a cohort borrows of its parent in per mille, by its weight, where shares count";
+        resource_reservation: By<4, Gauge>, "kueue_cluster_queue_resource_reservation", ["cohort", "cluster_queue", "flavor", "resource"], "quota that workloads hold";
+        resource_usage: By<4, Gauge>, "kueue_cluster_queue_resource_usage", ["cohort", "cluster_queue", "flavor", "resource"], "quota that admitted workloads hold";
+        nominal_quota: By<4, Gauge>, "kueue_cluster_queue_nominal_quota", ["cohort", "cluster_queue", "flavor", "resource"], "the quota of a queue";
+        borrowing_limit: By<4, Gauge>, "kueue_cluster_queue_borrowing_limit", ["cohort", "cluster_queue", "flavor", "resource"], "what a queue may borrow; absent where that is not limited";
+        lending_limit: By<4, Gauge>, "kueue_cluster_queue_lending_limit", ["cohort", "cluster_queue", "flavor", "resource"], "what a queue lends; absent where it lends all";
+        local_pending: By<3, Gauge>, "kueue_local_queue_pending_workloads", ["name", "namespace", "status"], "workloads of a local queue that wait";
+        local_reserving: By<2, Gauge>, "kueue_local_queue_reserving_active_workloads", ["name", "namespace"], "workloads of a local queue that hold quota";
+        local_admitted: By<2, Gauge>, "kueue_local_queue_admitted_active_workloads", ["name", "namespace"], "workloads of a local queue that are admitted and not finished";
     }
 }
 

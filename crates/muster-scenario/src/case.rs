@@ -275,6 +275,7 @@ fn check_settings(policy: &Value) -> Read<()> {
         "nodePoolLabelKey",
         "partitionLabelValue",
         "plugins",
+        "trees",
     ] {
         fields.get(setting);
     }

@@ -9,8 +9,14 @@ pub fn cluster(objects: &[Value], policy: &Policy, now: Time) -> (Cluster, Vec<D
     let names = ["kai-scheduler", "t9k-scheduler", "koord-scheduler", "volcano"];
     let scheduler_names = names.map(Into::into).to_vec();
     let volcano = vec!["volcano".into()];
-    let settings =
-        Settings { now, pool: policy.pool.clone(), scheduler_names, volcano, ..Settings::default() };
+    let settings = Settings {
+        now,
+        pool: policy.pool.clone(),
+        trees: policy.trees.clone(),
+        scheduler_names,
+        volcano,
+        ..Settings::default()
+    };
     muster_translate::cluster(objects, &settings)
 }
 

@@ -244,11 +244,34 @@ fn queue(value: &Value, path: &str, created: Time, objects: &mut Vec<Value>) -> 
     if let Some(display) = fields.text("displayName")? {
         spec["displayName"] = json!(display);
     }
+    let mut annotations = json!({});
+    if let Some(text) = fields.text("reclaimDelay")? {
+        duration(&text, &fields.path("reclaimDelay"))?;
+        annotations["muster.dev/reclaim-delay"] = json!(text);
+    }
+    if let Some(word) = fields.text("reclaimPolicy")? {
+        if !["Graceful", "Forced"].contains(&word.as_str()) {
+            return problem(
+                &fields.path("reclaimPolicy"),
+                format!("{word:?} is not known; write Graceful or Forced"),
+            );
+        }
+        annotations["muster.dev/reclaim-policy"] = json!(word);
+    }
+    if let Some(factor) = fields.get("borrowingFactor") {
+        if !factor.as_f64().is_some_and(|factor| factor >= 1.0) {
+            return problem(&fields.path("borrowingFactor"), "write a number of 1 or more");
+        }
+        annotations["muster.dev/borrowing-factor"] = json!(factor.to_string());
+    }
     let own_labels = labels(fields.get("labels"), &fields.path("labels"))?;
     fields.finish()?;
     objects.push(json!({
         "apiVersion": "scheduling.run.ai/v2", "kind": "Queue",
-        "metadata": {"name": name, "uid": name, "labels": own_labels, "creationTimestamp": stamp(created)},
+        "metadata": {
+            "name": name, "uid": name, "labels": own_labels, "annotations": annotations,
+            "creationTimestamp": stamp(created),
+        },
         "spec": spec,
     }));
     Ok(QueueName { name, parent })

@@ -1,9 +1,9 @@
 //! Volcano's cases: one session on a cluster, and what must have come of it.
 //!
 //! In: a document with `dialect: volcano`. Out: what came out, in the form of the document's `expect`, and how that differs from it; where
-//! several outcomes count (`expect_any`), one of them must hold. Cases of kind `probe` ask single functions of plugins, which are no part of the
-//! engine's face: they are not run.
+//! several outcomes count (`expect_any`), one of them must hold. Cases of kind `probe` ask single functions of plugins ([`probe`]).
 
+mod probe;
 mod short;
 
 use crate::case::DEFAULT_NOW;
@@ -27,10 +27,11 @@ pub struct Outcome {
 
 /// Runs a case. `Err`: it cannot be run, and why.
 pub fn run(case: &Value) -> Result<Outcome, String> {
-    if case.get("kind").and_then(Value::as_str) == Some("probe") {
-        return Err(
-            "probes of single plugin functions are advisory, and the engine has no such functions".into()
-        );
+    let probes = case.get("expect").and_then(|expect| expect.get("probes")).and_then(Value::as_array);
+    let is_probe = case.get("kind").and_then(Value::as_str) == Some("probe");
+    let probes = probes.filter(|_| is_probe);
+    if is_probe && probes.is_none_or(Vec::is_empty) {
+        return Err("a probe is advisory, and this one asks nothing: write expect.probes".into());
     }
     let now = match case.get("now").and_then(Value::as_str) {
         Some(text) => crate::case::time(text, "now").map_err(|problem| problem.to_string())?,
@@ -47,6 +48,12 @@ pub fn run(case: &Value) -> Result<Outcome, String> {
     if let Some(cluster) = case.get("cluster") {
         objects.extend(short::expand(cluster).map_err(|problem| problem.to_string())?);
     }
+    if let Some(probes) = probes {
+        let is_queue = |object: &&Value| object["kind"] == "Queue";
+        let queue = objects.iter().find(is_queue).and_then(|queue| queue["metadata"]["name"].as_str());
+        let more = probe::more_objects(probes, queue.unwrap_or("default"));
+        objects.extend(more);
+    }
     let (cluster, mut notes) = muster_translate::cluster(&objects, &settings);
     let (policy, found) = match case.get("config") {
         Some(config) => muster_translate::volcano::policy(config),
@@ -55,6 +62,14 @@ pub fn run(case: &Value) -> Result<Outcome, String> {
     notes.extend(found);
     let (mut engine, found) = Engine::build(cluster.clone(), policy.clone());
     notes.extend(found);
+    if let Some(probes) = probes {
+        let (actual, differences) = probe::run(&mut engine, probes, now)?;
+        if !differences.is_empty() {
+            return Err(format!("probes are advisory; this one differs: {}", differences.join("; ")));
+        }
+        let notes = notes.iter().map(ToString::to_string).collect();
+        return Ok(Outcome { actual, differences, notes });
+    }
     let decisions = engine.cycle(now);
     let mut differences: Vec<String> = muster_engine::audit::audit(&cluster, &policy, &decisions)
         .iter()

@@ -174,7 +174,12 @@ pub fn reason(reason: &Reason) -> String {
         ),
         Reason::NoNode { group, placed, need, tally } => {
             let progress = if *need > 1 {
-                format!("{placed} of {need} pods{} found a place, the next fits no node", of_group(group))
+                // The numbers are of the gang, whichever of its groups the next pod is in.
+                let next = match of_group(group) {
+                    own if own.is_empty() => "the next".to_owned(),
+                    own => format!("the next,{own},"),
+                };
+                format!("{placed} of {need} pods found a place, {next} fits no node")
             } else {
                 format!("the pod{} fits no node", of_group(group))
             };
@@ -273,6 +278,7 @@ fn node_reason(reason: &NodeReason, nodes: u32) -> String {
             )
         }
         NodeReason::GpuShare => format!("{} no GPU with such a share free", verb("has", "have")),
+        NodeReason::Taken => format!("{} for other pods of its gang", verb("is needed", "are needed")),
     }
 }
 
@@ -434,6 +440,7 @@ fn tally_json(tally: &Tally) -> Value {
             json!({"resource": resource.to_string(), "missing": amount_json(resource, (*missing).into())}),
         ),
         NodeReason::GpuShare => ("GpuShare", json!({})),
+        NodeReason::Taken => ("Taken", json!({})),
     };
     let mut value = named("reason", name, self::tally(tally), own);
     if let Value::Object(map) = &mut value {

@@ -115,6 +115,8 @@ pub struct Eviction {
     pub action: Action,
     pub by: Option<Key>,
     pub moved: bool,
+    /// It is given no time to end.
+    pub forced: bool,
 }
 
 #[derive(Debug)]
@@ -627,6 +629,7 @@ impl Core {
                 action: evict.action,
                 by: evict.by.clone(),
                 moved: evict.moved,
+                forced: evict.forced,
             })
         });
         let timed = !placements.is_empty() && (self.min_runtimes || self.translator.has_min_runtimes());
@@ -1232,6 +1235,86 @@ mod tests {
         check_holds(core, 4, vec![Input::GiveBack(Key::new("ns", "w"))], &[], &["a@n"]);
         check_holds(core, 5, vec![ask("w", 1, 1)], &[("w", false)], &[]);
         assert!(core.holds.is_empty(), "nothing is held for who was refused");
+    }
+
+    /// Admission implies placement: whatever else comes in between, of KAI's and of Volcano's, a workload that was told that there is a place for it
+    /// is bound whole in the very step in which its pods are there, and no node is ever given more than it has.
+    #[test]
+    fn who_is_promised_a_place_gets_it() {
+        const NODES: u64 = 3;
+        const GPUS: i64 = 4;
+        let mut kept = 0;
+        let mut refused = 0;
+        for seed in 1..60_u64 {
+            let mut drawn = seed;
+            let mut draw = |below: u64| {
+                drawn = drawn.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                (drawn >> 33) % below
+            };
+            let core = &mut core_of_both();
+            let mut inputs: Vec<Input> = (0..NODES).map(|i| node(&format!("n{i}"), GPUS as u32)).collect();
+            inputs.push(volcano_queue("v", json!({"weight": 1})));
+            // Workloads that have a place: how many pods, of how many GPUs.
+            let mut promised: BTreeMap<String, (u32, u32)> = BTreeMap::new();
+            let mut used: BTreeMap<String, i64> = BTreeMap::new();
+            let mut expected: BTreeSet<String> = BTreeSet::new();
+            for step in 0..25_i64 {
+                let mut asked: BTreeMap<String, (u32, u32)> = BTreeMap::new();
+                match draw(5) {
+                    0 | 1 => {
+                        let (name, count, gpus) =
+                            (format!("w{step}"), 1 + draw(3) as u32, 1 + draw(3) as u32);
+                        inputs.push(ask(&name, count, gpus));
+                        asked.insert(name, (count, gpus));
+                    }
+                    2 => {
+                        let name = format!("k{step}");
+                        inputs
+                            .extend([group(&name, 1), pod(&format!("{name}-0"), &name, 1 + draw(4) as u32)]);
+                    }
+                    3 => {
+                        let name = format!("v{step}");
+                        let mut pod = volcano_pod_json(&format!("{name}-0"), Some(&name), 1);
+                        let gpus = (1 + draw(4)).to_string();
+                        pod["spec"]["containers"][0]["resources"] =
+                            json!({"requests": {"nvidia.com/gpu": gpus}, "limits": {"nvidia.com/gpu": gpus}});
+                        inputs.extend([volcano_group(&name, 1, "v"), put(Kind::Pod, pod)]);
+                    }
+                    _ => {
+                        if let Some((name, (count, gpus))) = promised.pop_first() {
+                            inputs.push(group(&name, count));
+                            for i in 0..count {
+                                let own = format!("{name}-{i}");
+                                let mut pod = pod_json(&own, &name, gpus);
+                                pod["metadata"]["annotations"][hold::WORKLOAD] = json!(name);
+                                inputs.push(put(Kind::Pod, pod));
+                                expected.insert(own);
+                            }
+                        }
+                    }
+                }
+                let now = Time(1 + step);
+                let output = core.step(std::mem::take(&mut inputs), now).unwrap_or_default();
+                for (workload, answer) in &output.held {
+                    match (answer, asked.remove(&*workload.name)) {
+                        (Ok(()), Some(shape)) => drop(promised.insert(workload.name.to_string(), shape)),
+                        (Err(_), _) => refused += 1,
+                        (Ok(()), None) => panic!("{workload} did not ask"),
+                    }
+                }
+                for pod in output.placements.iter().flat_map(|gang| &gang.pods) {
+                    let gpus = match pod.received {
+                        Received::Whole { count } => i64::from(count),
+                        other => panic!("{other:?}"),
+                    };
+                    *used.entry(pod.placement.node.to_string()).or_default() += gpus;
+                    kept += usize::from(expected.remove(&*pod.pod.name));
+                }
+                assert!(expected.is_empty(), "seed {seed}, step {step}: {expected:?} were promised a place");
+                assert!(used.values().all(|gpus| *gpus <= GPUS), "seed {seed}, step {step}: {used:?}");
+            }
+        }
+        assert!(kept > 50 && refused > 50, "{kept} kept, {refused} refused");
     }
 
     #[test]

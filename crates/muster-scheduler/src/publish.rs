@@ -344,7 +344,15 @@ impl Desk {
             match (result, rolled_back) {
                 (Ok(()), Some(why)) => {
                     let (pod, uid) = (pod.pod.clone(), pod.uid.clone());
-                    let eviction = Eviction { pod, uid, gang: gang.clone(), action, by: None, moved: false };
+                    let eviction = Eviction {
+                        pod,
+                        uid,
+                        gang: gang.clone(),
+                        action,
+                        by: None,
+                        moved: false,
+                        forced: false,
+                    };
                     self.evict_because(eviction, format!("rolled back: {why}")).await;
                 }
                 // A request for a bind is not a bind.
@@ -393,7 +401,8 @@ impl Desk {
         let mut marked = false;
         let failure = loop {
             let result = if marked {
-                let delete = Delete { uid: &eviction.uid, ..Delete::default() };
+                let grace_seconds = eviction.forced.then_some(0);
+                let delete = Delete { uid: &eviction.uid, grace_seconds, ..Delete::default() };
                 self.api.delete_path(&path, delete).await.map(|_| ())
             } else {
                 self.api.patch_path(&status, Patch::Strategic, &patch).await.map(|_| ())

@@ -90,6 +90,7 @@ impl Setup {
             default_queue: self.default_queue.as_str().into(),
             implicit_default_queue: true,
             pool: policy.pool.clone(),
+            trees: policy.trees.clone(),
             ..Settings::default()
         };
         (settings, policy, diagnostics)

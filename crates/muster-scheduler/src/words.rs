@@ -54,6 +54,7 @@ fn known_as(reason: &NodeReason) -> String {
         NodeReason::MigMode => "node(s) had another MIG mode".into(),
         NodeReason::GpuMemoryUnknown => "node(s) didn't say how much memory their GPUs have".into(),
         NodeReason::GpuShare => "node(s) had no GPU with such a share free".into(),
+        NodeReason::Taken => "node(s) were needed for other pods of the gang".into(),
         NodeReason::Short { resource, .. } | NodeReason::TooBig { resource, .. } => match resource {
             Resource::Pods => "Too many pods".into(),
             Resource::Gpu => "Insufficient nvidia.com/gpu".into(),

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use base64::Engine;
 use bytes::Bytes;
 use http::HeaderMap;
 use http_body_util::BodyExt;
@@ -25,6 +26,8 @@ pub struct Cluster {
     pub url: String,
     /// The bearer token of the administrator.
     pub token: String,
+    /// The certificate of its authority, in PEM.
+    pub authority: String,
 }
 
 /// A raw request: what is not named is not sent, so a test says all that matters.
@@ -82,11 +85,14 @@ impl Cluster {
         let config: Value = serde_saphyr::from_str(&text).with_context(said)?;
         let string = |pointer| config.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
         let (url, token) = (string("/clusters/0/cluster/server"), string("/users/0/user/token"));
+        let authority = string("/clusters/0/cluster/certificate-authority-data").unwrap_or_default();
+        let authority = base64::engine::general_purpose::STANDARD.decode(authority).with_context(said)?;
         Ok(Cluster {
             name,
             kubeconfig: path.to_owned(),
             url: url.with_context(|| format!("{}: names no server", said()))?,
             token: token.with_context(|| format!("{}: has no token", said()))?,
+            authority: String::from_utf8(authority).with_context(said)?,
         })
     }
 

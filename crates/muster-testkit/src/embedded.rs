@@ -12,6 +12,8 @@ use anyhow::{Context, Result};
 use crate::cluster::{Cluster, Request};
 use crate::eventually::eventually;
 use crate::processes::Processes;
+use crate::programs::Programs;
+use crate::real::{ACCOUNT_KEY, CA_CERT, Component, write_private};
 
 /// How the embedded cluster is started.
 #[derive(Clone, Debug)]
@@ -20,13 +22,15 @@ pub struct EmbeddedOptions {
     pub nodes: usize,
     /// Further arguments of `muster up`.
     pub args: Vec<String>,
+    /// Kubernetes' own programs that run beside it, as its clients. (With the controller manager, `--no-controllers` is among the arguments.)
+    pub with: Vec<Component>,
     /// When it ends at the latest.
     pub ttl: Duration,
 }
 
 impl Default for EmbeddedOptions {
     fn default() -> EmbeddedOptions {
-        EmbeddedOptions { nodes: 0, args: Vec::new(), ttl: Duration::from_secs(2 * 60 * 60) }
+        EmbeddedOptions { nodes: 0, args: Vec::new(), with: Vec::new(), ttl: Duration::from_secs(2 * 60 * 60) }
     }
 }
 
@@ -73,7 +77,18 @@ impl EmbeddedCluster {
             }
         });
         let cluster = ready.await??;
-        Ok(EmbeddedCluster { cluster, processes: processes.into_inner() })
+        let mut processes = processes.into_inner();
+        if !options.with.is_empty() {
+            let programs = tokio::task::spawn_blocking(Programs::ensure).await??;
+            let dir = processes.dir().to_owned();
+            write_private(&dir.join(CA_CERT), &cluster.authority)?;
+            write_private(&dir.join(ACCOUNT_KEY), &rcgen::KeyPair::generate()?.serialize_pem())?;
+            for component in &options.with {
+                let (name, mut command) = component.command(&programs, &dir, &kubeconfig);
+                processes.start(name, &mut command)?;
+            }
+        }
+        Ok(EmbeddedCluster { cluster, processes })
     }
 
     /// The folder with its log.

@@ -4,6 +4,7 @@
 use anyhow::{Context, Result};
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command};
+use std::time::{Duration, Instant};
 
 /// A process that a benchmark started.
 #[derive(Debug)]
@@ -33,7 +34,13 @@ impl Measured {
         peak_of(self.0.id())
     }
 
+    /// Asks it to end, and ends it if it does not: what counts its own steps writes them down at its end.
     pub fn stop(&mut self) {
+        let _ = Command::new("kill").args(["-TERM", &self.0.id().to_string()]).status();
+        let patience = Instant::now() + Duration::from_secs(10);
+        while matches!(self.0.try_wait(), Ok(None)) && Instant::now() < patience {
+            std::thread::sleep(Duration::from_millis(20));
+        }
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

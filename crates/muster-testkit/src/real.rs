@@ -19,6 +19,10 @@ use crate::programs::Programs;
 
 const GATES: &str = "GenericWorkload=true,GangScheduling=true,TopologyAwareWorkloadScheduling=true,WorkloadAwarePreemption=true";
 
+/// Files that programs beside an API server read.
+pub(crate) const CA_CERT: &str = "ca.crt";
+pub(crate) const ACCOUNT_KEY: &str = "account.key";
+
 /// What may run beside etcd and kube-apiserver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Component {
@@ -168,7 +172,7 @@ impl RealCluster {
         .await?;
 
         for component in &options.with {
-            let (name, mut command) = component.command(programs, &files);
+            let (name, mut command) = component.command(programs, &files.dir, &files.kubeconfig);
             processes.start(name, &mut command)?;
         }
         for n in 0..options.nodes {
@@ -251,8 +255,9 @@ fn apiserver(programs: &Programs, options: &RealOptions, files: &Files, port: u1
 }
 
 impl Component {
-    fn command(self, programs: &Programs, files: &Files) -> (&'static str, Command) {
-        let kubeconfig = format!("--kubeconfig={}", files.kubeconfig.display());
+    /// The program with its arguments, for the cluster of a kubeconfig. `dir` has the authority's certificate and the key of accounts.
+    pub(crate) fn command(self, programs: &Programs, dir: &Path, kubeconfig: &Path) -> (&'static str, Command) {
+        let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
         let gates = format!("--feature-gates={GATES}");
         match self {
             Component::ControllerManager => {
@@ -262,9 +267,9 @@ impl Component {
                     .args(["--leader-elect=false", "--secure-port=0", "--bind-address=127.0.0.1"])
                     // Its own limit of 20 requests per second is what most tests would otherwise wait for.
                     .args(["--kube-api-qps=500", "--kube-api-burst=1000"])
-                    .arg(format!("--service-account-private-key-file={}", files.account_key.display()))
-                    .arg(format!("--root-ca-file={}", files.ca_cert.display()))
-                    .arg(format!("--cert-dir={}", files.dir.join("certs").display()));
+                    .arg(format!("--service-account-private-key-file={}", dir.join(ACCOUNT_KEY).display()))
+                    .arg(format!("--root-ca-file={}", dir.join(CA_CERT).display()))
+                    .arg(format!("--cert-dir={}", dir.join("certs").display()));
                 ("kube-controller-manager", command)
             }
             Component::Scheduler => {
@@ -272,12 +277,12 @@ impl Component {
                 command
                     .args([kubeconfig, gates])
                     .args(["--leader-elect=false", "--secure-port=0", "--bind-address=127.0.0.1"])
-                    .arg(format!("--cert-dir={}", files.dir.join("certs").display()));
+                    .arg(format!("--cert-dir={}", dir.join("certs").display()));
                 ("kube-scheduler", command)
             }
             Component::Kwok => {
                 let mut command = Command::new(programs.path("kwok"));
-                command.args([kubeconfig, "--manage-all-nodes=true".to_owned()]).env("HOME", &files.dir);
+                command.args([kubeconfig, "--manage-all-nodes=true".to_owned()]).env("HOME", dir);
                 ("kwok", command)
             }
         }
@@ -318,10 +323,10 @@ impl Files {
     fn write(dir: &Path, port: u16) -> Result<Files> {
         let files = Files {
             dir: dir.to_owned(),
-            ca_cert: dir.join("ca.crt"),
+            ca_cert: dir.join(CA_CERT),
             server_cert: dir.join("server.crt"),
             server_key: dir.join("server.key"),
-            account_key: dir.join("account.key"),
+            account_key: dir.join(ACCOUNT_KEY),
             account_public: dir.join("account.pub"),
             tokens: dir.join("tokens.csv"),
             authentication: dir.join("authentication.json"),
@@ -368,7 +373,7 @@ impl Files {
 }
 
 /// Writes a file that only its owner can read.
-fn write_private(path: &Path, text: &str) -> Result<()> {
+pub(crate) fn write_private(path: &Path, text: &str) -> Result<()> {
     use std::io::Write;
     use std::os::unix::fs::OpenOptionsExt;
     let said = || format!("write {}", path.display());

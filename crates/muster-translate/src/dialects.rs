@@ -427,6 +427,7 @@ pub(crate) fn queue(dialect: Dialect, name: Name) -> Queue {
         shares: unbounded(),
         preempt_min_runtime: None,
         reclaim_min_runtime: None,
+        reclaim: muster_model::Reclaim::default(),
         usage: BTreeMap::new(),
         volcano: None,
     }

@@ -5,7 +5,9 @@
 
 use crate::read::{At, Object};
 use crate::text::{self, MOST};
-use muster_model::{Action, Diagnostic, GpuOrder, Grace, MinRuntimeRule, Policy, Pool, Span, Strategy};
+use muster_model::{
+    Action, Diagnostic, Dialect, GpuOrder, Grace, MinRuntimeRule, Policy, Pool, Reach, Span, Strategy,
+};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,12 +16,14 @@ pub fn policy(config: &Value) -> (Policy, Vec<Diagnostic>) {
     let is_shard = config.get("kind").and_then(Value::as_str) == Some("SchedulingShard");
     if is_shard {
         let object = Object::new("SchedulingShard", config);
-        let policy = shard(object.get("spec"));
+        let mut policy = shard(object.get("spec"));
+        policy.trees = trees(object.get("spec").get("trees"));
         return (policy, object.into_diagnostics());
     }
     let object = Object::new("scheduler configuration", config);
-    let policy =
+    let mut policy =
         if config.get("tiers").is_some() { configuration(object.root()) } else { scenario(object.root()) };
+    policy.trees = trees(object.get("trees"));
     let mut diagnostics = object.into_diagnostics();
     for diagnostic in &mut diagnostics {
         diagnostic.object = "scheduler configuration".to_owned();
@@ -192,6 +196,60 @@ fn options(at: At<'_>, policy: &mut Policy) {
             _ => {}
         }
     }
+}
+
+/// What systems' trees of queues have of the cluster, by system: `{volcano: {under: research}, t9k: {nodes: {pool: [blue]}}}`.
+fn trees(at: At<'_>) -> BTreeMap<Dialect, Reach> {
+    let mut trees = BTreeMap::new();
+    for (name, at) in at.entries() {
+        let tree = match name {
+            "kai" => Dialect::Kai,
+            "volcano" => Dialect::Volcano,
+            "t9k" => Dialect::T9k,
+            "koordinator" => Dialect::Koordinator,
+            "kubernetes" => Dialect::Kubernetes,
+            _ => {
+                at.report("is no tree of queues; these are kai, volcano, t9k, koordinator and kubernetes");
+                continue;
+            }
+        };
+        if at.raw().and_then(Value::as_str) == Some("share") {
+            continue;
+        }
+        let (under, nodes) = (at.get("under"), at.get("nodes"));
+        for (field, unknown) in at.entries().filter(|(field, _)| !["under", "nodes"].contains(field)) {
+            unknown.report(format!("{} is not known here; write under or nodes", crate::read::quote(field)));
+        }
+        let reach = match (under.name(), nodes.entries().next()) {
+            (Some(_), Some(_)) => {
+                at.report("a tree is under a queue or has nodes of its own; write one of the two");
+                continue;
+            }
+            (Some(_), None) if tree == Dialect::Kai => {
+                under.report("the other trees may be under a queue of KAI's, KAI's own is under none");
+                continue;
+            }
+            (Some(queue), None) => Reach::Under(queue),
+            (None, Some((label, values))) => {
+                if nodes.entries().count() > 1 {
+                    nodes.report("has several labels; the first by name is used");
+                }
+                let listed = values.raw().is_some_and(Value::is_array);
+                let values = if listed { values.names() } else { values.name().into_iter().collect() };
+                if values.is_empty() {
+                    nodes.report("names no value, so there would be no nodes; it is ignored");
+                    continue;
+                }
+                Reach::Nodes { label: label.into(), values }
+            }
+            (None, None) => {
+                at.report("must be share, {under: QUEUE} or {nodes: {LABEL: VALUE}}; share is used");
+                continue;
+            }
+        };
+        trees.insert(tree, reach);
+    }
+    trees
 }
 
 fn queue_depth(at: At<'_>, policy: &mut Policy) {
@@ -511,6 +569,31 @@ mod tests {
 
     fn of_shard(spec: Value) -> Value {
         json!({"kind": "SchedulingShard", "metadata": {"name": "s"}, "spec": spec})
+    }
+
+    #[test]
+    fn trees_have_what_they_are_given() {
+        let nodes = |values: &[&str]| Reach::Nodes {
+            label: "pool".into(),
+            values: values.iter().map(|value| (*value).into()).collect(),
+        };
+        #[track_caller]
+        fn check(trees: Value, expected: &[(Dialect, Reach)], n_diagnostics: usize) {
+            let (policy, found) = policy(&json!({"trees": trees}));
+            assert_eq!(policy.trees, expected.iter().cloned().collect::<BTreeMap<_, _>>());
+            assert_eq!(found.len(), n_diagnostics, "{found:?}");
+        }
+        let under = || Reach::Under("shared".into());
+        check(json!({}), &[], 0);
+        check(json!({"volcano": "share"}), &[], 0);
+        check(json!({"volcano": {"under": "shared"}}), &[(Dialect::Volcano, under())], 0);
+        let both = json!({"t9k": {"nodes": {"pool": "blue"}}, "kai": {"nodes": {"pool": ["red", "green"]}}});
+        check(both, &[(Dialect::T9k, nodes(&["blue"])), (Dialect::Kai, nodes(&["red", "green"]))], 0);
+        check(json!({"kai": {"under": "shared"}}), &[], 1);
+        check(json!({"slurm": {"under": "shared"}}), &[], 1);
+        check(json!({"t9k": {"under": "a", "nodes": {"pool": "b"}}}), &[], 1);
+        check(json!({"t9k": {"below": "a"}}), &[], 2);
+        check(json!({"t9k": {"nodes": {"pool": []}}}), &[], 1);
     }
 
     #[test]

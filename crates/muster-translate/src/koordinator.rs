@@ -12,6 +12,7 @@
 
 use crate::dialects::{self, Priority};
 use crate::gang::PriorityClass;
+use crate::policies::{self, Policies};
 use crate::read::{At, Object};
 use crate::text::{self, Rounding};
 use muster_model::{
@@ -236,6 +237,7 @@ struct QuotaFacts {
     namespaces: Vec<Name>,
     /// Of a tree of its own: what there is to divide.
     total: Option<Trio>,
+    policies: Policies,
 }
 
 /// The name of a quota's queue.
@@ -286,6 +288,7 @@ fn elastic_quota(object: &Object<'_>) -> QuotaFacts {
         guaranteed: annotated(GUARANTEED).unwrap_or_default(),
         namespaces: namespaces.into_iter().flatten().map(Name::from).collect(),
         total: annotated(TOTAL),
+        policies: policies::read(object),
     }
 }
 
@@ -834,6 +837,7 @@ impl Objects {
             };
             queue.shares.insert(resource.clone(), share);
         }
+        facts.policies.apply(&mut queue);
         Some(queue)
     }
 

@@ -39,6 +39,7 @@ mod gang;
 mod node;
 mod pod;
 mod podgang;
+mod policies;
 mod queue;
 mod request;
 

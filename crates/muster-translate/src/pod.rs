@@ -9,7 +9,7 @@ use crate::request::{is_sidecar, request};
 use crate::{Settings, podgang, select, volcano};
 use muster_model::{
     AffinityTerm, Dialect, Expr, HostPort, Key, LabelSelector, Labels, Name, NodeRule, Op, PodRules,
-    PodState, Shape, SpreadRule, TaintEffect, Time, Toleration,
+    PodState, Reach, Shape, SpreadRule, TaintEffect, Time, Toleration,
 };
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -213,6 +213,10 @@ pub(crate) fn pod(object: &Object<'_>, settings: &Settings, shared: &mut Shared)
     };
     let alone = (ours && group.is_none() && !awaits_group)
         .then(|| Box::new(gang_of_one(object, key.clone(), uid.clone(), created, settings)));
+    if ours {
+        let tree = member.as_ref().map_or(dialect, |member| member.dialect());
+        shape.node.all.extend(nodes_of_tree(settings, tree));
+    }
     let task_priority = metadata.get("labels").get(TASK_PRIORITY);
     let phase = status.get("phase");
     PodFacts {
@@ -258,6 +262,21 @@ pub(crate) fn pod(object: &Object<'_>, settings: &Settings, shared: &mut Shared)
         key,
         uid,
         created,
+    }
+}
+
+/// What a tree's pods ask of nodes: to be of the tree's own pool, or of nobody's.
+fn nodes_of_tree(settings: &Settings, tree: Dialect) -> Vec<Expr> {
+    let pool = |reach: &Reach| match reach {
+        Reach::Nodes { label, values } => Some((label.clone(), values.clone())),
+        Reach::Under(_) => None,
+    };
+    match settings.trees.get(&tree).and_then(pool) {
+        Some((key, values)) => vec![Expr { key, op: Op::In(values) }],
+        None => {
+            let pools = settings.trees.values().filter_map(pool);
+            pools.map(|(key, values)| Expr { key, op: Op::NotIn(values) }).collect()
+        }
     }
 }
 

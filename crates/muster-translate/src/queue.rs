@@ -3,6 +3,7 @@
 //! Units on the wire: GPUs as devices (0.7 is allowed), CPU in milli-cores, memory in 10^6 bytes; -1 is unlimited. What is
 //! omitted is 0, so a queue that only speaks of GPUs can run nothing that asks for CPU.
 
+use crate::policies;
 use crate::read::{At, Object, quote};
 use crate::text::{MOST, thousandths};
 use muster_model::{Bound, Name, Queue, Resource, Share, Time};
@@ -27,6 +28,7 @@ pub(crate) fn unlimited(name: &Name) -> Queue {
         shares: [Resource::Gpu, Resource::Cpu, Resource::Memory].map(|resource| (resource, share)).into(),
         preempt_min_runtime: None,
         reclaim_min_runtime: None,
+        reclaim: muster_model::Reclaim::default(),
         usage: BTreeMap::new(),
         tree: muster_model::Dialect::Kai,
         volcano: None,
@@ -47,7 +49,7 @@ pub(crate) fn queue(object: &Object<'_>) -> Queue {
             .into_iter()
             .map(|(resource, field, unit)| (resource, share(resources.get(field), unit)))
             .collect();
-    Queue {
+    let mut queue = Queue {
         name: object.name().into(),
         uid: object.uid(|| object.name().to_owned()),
         display: spec.get("displayName").name(),
@@ -57,10 +59,13 @@ pub(crate) fn queue(object: &Object<'_>) -> Queue {
         shares,
         preempt_min_runtime: spec.get("preemptMinRuntime").duration(),
         reclaim_min_runtime: spec.get("reclaimMinRuntime").duration(),
+        reclaim: muster_model::Reclaim::default(),
         usage: usage(object),
         tree: muster_model::Dialect::Kai,
         volcano: None,
-    }
+    };
+    policies::read(object).apply(&mut queue);
+    queue
 }
 
 /// What the queue used of the cluster in the accounting window, from annotations (`muster.dev/usage-gpu: "0.25"`): whoever keeps the history

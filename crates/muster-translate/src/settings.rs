@@ -17,6 +17,8 @@ pub struct Settings {
     pub koordinator: Vec<Name>,
     /// Which nodes, queues and gangs are looked after; without a value, those without the label.
     pub pool: Pool,
+    /// What the trees of queues have of the cluster: pods of a tree that has nodes of its own ask for these.
+    pub trees: std::collections::BTreeMap<Dialect, muster_model::Reach>,
     /// The label of pools, unless `pool` names another.
     pub node_pool_label: Name,
     pub queue_label: Name,
@@ -43,6 +45,7 @@ impl Default for Settings {
             t9k: vec!["t9k-scheduler".into()],
             koordinator: vec!["koord-scheduler".into()],
             pool: Pool::default(),
+            trees: std::collections::BTreeMap::new(),
             node_pool_label: "kai.scheduler/node-pool".into(),
             queue_label: "kai.scheduler/queue".into(),
             default_queue: "default-queue".into(),

@@ -9,6 +9,7 @@
 
 use crate::dialects;
 use crate::gang::DEFAULT_GROUP;
+use crate::policies;
 use crate::read::{At, Object};
 use crate::select;
 use crate::text::{self, Rounding};
@@ -145,6 +146,7 @@ pub(crate) fn queue(object: &Object<'_>) -> QueueFacts {
     if spec.get("requests").exists() {
         object.report("spec.requests", "is of an older version and is ignored; write spec.quota.requests");
     }
+    let policies = policies::read(object);
     let mut shares = dialects::unbounded();
     for (name, at) in quota.entries() {
         let resource = text::resource(name);
@@ -157,11 +159,11 @@ pub(crate) fn queue(object: &Object<'_>) -> QueueFacts {
             }
         };
         match shares.get_mut(&resource) {
-            // What a queue may use and what it counts on are the same: no queue of T9k's lends or borrows.
+            // What a queue may use and what it counts on are the same, unless it is told how much it may borrow.
             Some(share) => {
                 *share = Share {
                     quota: Bound::At(amount),
-                    limit: Bound::At(amount),
+                    limit: Bound::At(policies.times(amount).unwrap_or(amount)),
                     weight: 0,
                     ..Share::default()
                 };
@@ -171,14 +173,16 @@ pub(crate) fn queue(object: &Object<'_>) -> QueueFacts {
     }
     let selector = spec.get("nodeSelector");
     let longest = spec.get("maxDuration");
+    let mut queue = Queue {
+        priority: priority(spec.get("priority")),
+        shares,
+        uid: object.uid(|| object.key().to_string()),
+        created: object.created(),
+        ..dialects::queue(Dialect::T9k, queue_name(Some(object.name())))
+    };
+    policies.apply(&mut queue);
     QueueFacts {
-        queue: Queue {
-            priority: priority(spec.get("priority")),
-            shares,
-            uid: object.uid(|| object.key().to_string()),
-            created: object.created(),
-            ..dialects::queue(Dialect::T9k, queue_name(Some(object.name())))
-        },
+        queue,
         preemptible: spec.get("preemptible").bool().unwrap_or(true),
         closed: spec.get("closed").bool().unwrap_or(false),
         nodes: if selector.exists() { select::labels(selector).all } else { Vec::new() },

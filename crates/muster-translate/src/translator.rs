@@ -18,8 +18,8 @@ use crate::{Settings, links, podgang, queue, volcano};
 use muster_model::volcano::{DisruptionBudget, NamespaceQuota};
 use muster_model::{
     Allocation, Amounts, Change, Claim, ClaimUse, Device, DeviceName, Diagnostic, Dialect, Expr, Gang, Key,
-    Labels, Links, Name, Node, NodeTerm, Op, Placement, Pod, Queue, Resource, Shape, Time, Topology, ZoneUse,
-    own_name,
+    Labels, Links, Name, Node, NodeTerm, Op, Placement, Pod, Queue, Reach, Resource, Shape, Time, Topology,
+    ZoneUse, own_name,
 };
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -911,10 +911,13 @@ impl Translator {
         let mut stale = std::mem::take(&mut self.stale);
         self.spread(&mut stale);
         let nodes_changed = !stale.nodes.is_empty();
-        let nodes = &self.nodes;
+        let (nodes, trees) = (&self.nodes, &self.settings.trees);
         let capacity = || {
             let mut sum = Amounts::new();
-            nodes.values().for_each(|facts| sum.add_all(&facts.node.allocatable));
+            let own = nodes.values().filter(|facts| {
+                trees.is_empty() || Reach::allows(trees, Dialect::Koordinator, &facts.node.labels)
+            });
+            own.for_each(|facts| sum.add_all(&facts.node.allocatable));
             sum
         };
         stale.queues.extend(self.dialects.divide(capacity, nodes_changed));

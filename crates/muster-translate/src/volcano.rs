@@ -8,6 +8,7 @@ pub mod conf;
 pub use conf::{policy, tiers};
 
 use crate::gang::{PriorityClass, priority};
+use crate::policies;
 use crate::read::{At, Object};
 use crate::select;
 use crate::text::{self, Rounding};
@@ -55,6 +56,7 @@ const WAITING: [&str; 2] = ["volcano.sh/sla-waiting-time", "sla-waiting-time"];
 const DOMAIN: &str = "volcano.sh/job-allocated-hypernode";
 const HIERARCHY: &str = "volcano.sh/hierarchy";
 const HIERARCHY_WEIGHTS: &str = "volcano.sh/hierarchy-weights";
+const GROUP_LIMITS: &str = "volcano.sh/nodegroup-resource-limits";
 const TOGETHER: &str = "volcano.sh/task-topology-affinity";
 const APART: &str = "volcano.sh/task-topology-anti-affinity";
 const ORDER: &str = "volcano.sh/task-topology-task-order";
@@ -488,17 +490,33 @@ pub(crate) fn queue(object: &Object<'_>) -> Queue {
             preferred_anti: list(far, "preferred"),
         }
     });
+    let policies = policies::read(object);
+    let deserved = amounts(spec.get("deserved"));
+    let mut capability = amounts(spec.get("capability"));
+    for (resource, amount) in deserved.iter() {
+        if let Some(most) = policies.times(amount) {
+            let said = capability.get(resource);
+            capability.set(resource.clone(), if said > 0 { said.min(most) } else { most });
+        }
+    }
+    if policies.times(1).is_some() && deserved.iter().next().is_none() {
+        object.report(
+            "spec.deserved",
+            "is absent, so a borrowing factor has nothing to multiply; write what the queue deserves",
+        );
+    }
     let facts = QueueFacts {
         weight: spec.get("weight").int().unwrap_or(0),
         // A queue that no controller has looked at yet is open.
         open: matches!(state.str().unwrap_or(""), "" | "Open"),
         reclaimable: spec.get("reclaimable").bool().unwrap_or(true),
         guarantee: amounts(spec.get("guarantee").get("resource")),
-        deserved: amounts(spec.get("deserved")),
-        capability: amounts(spec.get("capability")),
+        deserved,
+        capability,
         named: BTreeSet::new(),
         hierarchy: hierarchy(object),
         node_groups,
+        group_limits: group_limits(object),
     };
     let mut shares: BTreeMap<muster_model::Resource, Share> = BTreeMap::new();
     for (resource, amount) in facts.deserved.iter() {
@@ -511,7 +529,7 @@ pub(crate) fn queue(object: &Object<'_>) -> Queue {
         shares.entry(resource.clone()).or_default().guarantee = amount;
     }
     let priority = spec.get("priority").int().unwrap_or(0);
-    Queue {
+    let mut queue = Queue {
         name: queue_name(object.name()),
         uid: object.uid(|| object.name().to_owned()),
         display: None,
@@ -521,10 +539,13 @@ pub(crate) fn queue(object: &Object<'_>) -> Queue {
         shares,
         preempt_min_runtime: None,
         reclaim_min_runtime: None,
+        reclaim: muster_model::Reclaim::default(),
         usage: BTreeMap::new(),
         tree: muster_model::Dialect::Volcano,
         volcano: Some(Arc::new(facts)),
-    }
+    };
+    policies.apply(&mut queue);
+    queue
 }
 
 /// The queues that are there even if nobody made them, by their names in the model.
@@ -538,6 +559,22 @@ pub(crate) fn implicit_queue(name: &Name) -> Option<Queue> {
     let value = serde_json::json!({"metadata": {"name": own},
         "spec": {"weight": 1, "reclaimable": own == DEFAULT_QUEUE}});
     Some(queue(&Object::new("Queue", &value)))
+}
+
+/// What a queue may have of groups of nodes: `{"group": {"cpu": "4"}}`.
+fn group_limits(object: &Object<'_>) -> BTreeMap<Name, Amounts> {
+    let Some(text) = object.annotation(GROUP_LIMITS) else { return BTreeMap::new() };
+    let field = format!("metadata.annotations[{GROUP_LIMITS}]");
+    let Ok(value @ serde_json::Value::Object(_)) = serde_json::from_str::<serde_json::Value>(text) else {
+        object.report(&field, "must be an object in JSON such as {\"group\":{\"cpu\":\"4\"}}; it is ignored");
+        return BTreeMap::new();
+    };
+    let inner = Object::new("", &value);
+    let limits = inner.root().entries().map(|(group, at)| (group.into(), amounts(at))).collect();
+    for problem in inner.into_diagnostics() {
+        object.report(&format!("{field}.{}", problem.field), problem.message);
+    }
+    limits
 }
 
 /// The path and the weights of a queue, from its annotations.

@@ -18,6 +18,7 @@ pub mod serve;
 pub mod validate;
 
 mod defaults;
+mod inside;
 mod keys;
 mod request;
 mod settings;
@@ -39,6 +40,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use certs::Home;
 pub use defaults::{NAMESPACE_QUEUE, NAMESPACE_SCHEDULER};
+pub use inside::{Door, Passing};
 pub use mutate::pod::{Grouper, Membership};
 pub use register::{FailurePolicy, Reach, Registration};
 pub use request::{Asked, Caller, Operation};
@@ -120,7 +122,7 @@ pub fn start(cx: &Context, options: Options) -> impl Future<Output = ()> + Send 
     async move {
         let Options { settings, listen, certificates, registration, grouper } = options;
         let settings = Arc::new(settings);
-        let reviewer = Reviewer { settings: settings.clone(), world, grouper };
+        let reviewer = Reviewer { settings: settings.clone(), world: world.clone(), grouper };
         let Some(listener) = bind(&cx, listen).await else { return };
         let base = base(&registration, &listener, listen);
         let names = names(&registration, &base);
@@ -138,7 +140,7 @@ pub fn start(cx: &Context, options: Options) -> impl Future<Output = ()> + Send 
         let register = {
             let (cx, gone, is_ready) = (cx.clone(), gone.clone(), is_ready.clone());
             async move {
-                register::register(cx, registration, settings, base, bundles, is_ready).await;
+                register::register(cx, registration, settings, base, bundles, is_ready, world).await;
                 tokio::time::sleep(linger).await;
                 gone.cancel();
             }

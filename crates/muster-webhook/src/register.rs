@@ -4,13 +4,14 @@
 //! MutatingWebhookConfiguration, kept as they should be. Must stay true: no webhook is ever called for the cluster's own
 //! namespaces or for Muster's, so that neither can be blocked by a webhook that is down; writes happen only on change.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use muster_kueue::keys;
 use muster_runtime::api::Delete;
 use muster_runtime::{Api, ApiError, Context};
 use serde_json::{Value, json};
@@ -19,6 +20,7 @@ use tokio::sync::watch;
 use crate::defaults::NAMESPACE_SCHEDULER;
 use crate::review::Hook;
 use crate::settings::{DEFAULT_SCHEDULER, Settings};
+use crate::world::{Watched, World};
 
 /// How the API server reaches us.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,6 +89,15 @@ impl Registration {
     }
 }
 
+/// What of Kueue is in the cluster.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OfKueue {
+    /// Plurals of its kinds; none while Kueue itself keeps them.
+    pub kinds: BTreeSet<String>,
+    /// Namespaces with a queue for jobs that name none, in order.
+    pub with_default_queue: Vec<String>,
+}
+
 const VALIDATING: &str = "ValidatingWebhookConfiguration";
 const MUTATING: &str = "MutatingWebhookConfiguration";
 
@@ -96,6 +107,7 @@ pub fn configurations(
     settings: &Settings,
     base: &str,
     bundle: &str,
+    kueue: &OfKueue,
 ) -> [Value; 2] {
     let writer = Writer { registration, settings, base, ca: STANDARD.encode(bundle) };
     let pods = registration.pod_policy();
@@ -203,6 +215,9 @@ pub fn configurations(
     }
     validating.extend(writer.grove());
     let (filled_in, judged) = writer.others();
+    mutating.extend(filled_in);
+    validating.extend(judged);
+    let (filled_in, judged) = writer.kueue(kueue);
     mutating.extend(filled_in);
     validating.extend(judged);
     let head = |kind: &str, webhooks: Vec<Value>| {
@@ -351,6 +366,106 @@ impl Writer<'_> {
         (filled_in, judged)
     }
 
+    /// Jobs and pods that name a queue of Kueue's, and those of its kinds that are there: what is filled in, and what is judged. Whatever names no
+    /// queue is not sent, unless its namespace has one for it or everything is to wait.
+    fn kueue(&self, there: &OfKueue) -> (Vec<Value>, Vec<Value>) {
+        let Some(managed) = self.settings.kueue.as_ref().filter(|_| there.kinds.contains("localqueues"))
+        else {
+            return (Vec::new(), Vec::new());
+        };
+        let (fail, ignore) = (FailurePolicy::Fail, FailurePolicy::Ignore);
+        let (of, here) = ("Namespaced", "Cluster");
+        let rules = |group: &str, version: &str, plural: &str, operations: &[&str], scope: &str| {
+            json!([{"apiGroups": [group], "apiVersions": [version], "resources": [plural],
+                    "operations": operations, "scope": scope}])
+        };
+        let (new, written) = (&["CREATE"][..], &["CREATE", "UPDATE"][..]);
+        let (jobs, pods) =
+            (|ops| rules("batch", "v1", "jobs", ops, of), |ops| rules("", "v1", "pods", ops, of));
+        let labelled =
+            |key: &str, operator: &str| json!({"matchExpressions": [{"key": key, "operator": operator}]});
+        let mut spaces: Vec<Value> = managed
+            .namespaces
+            .match_labels
+            .iter()
+            .map(|(key, value)| json!({"key": key, "operator": "In", "values": [value]}))
+            .collect();
+        spaces.extend(managed.namespaces.match_expressions.iter().map(|expression| json!(expression)));
+        let of_jobs = |name, hook, policy, rules, spaces: &[Value], selector: Value, conditions| {
+            let mut webhook = self.webhook(name, hook, policy, rules, spaces, conditions);
+            webhook["objectSelector"] = selector;
+            webhook
+        };
+
+        let mut filled_in = Vec::new();
+        let mut judged = Vec::new();
+        if managed.has("batch/job") {
+            let hook = Hook::DefaultKueueJob;
+            let named = labelled(keys::QUEUE, "Exists");
+            let unnamed = labelled(keys::QUEUE, "DoesNotExist");
+            filled_in.push(of_jobs("kueue-jobs", hook, fail, jobs(new), &spaces, named.clone(), vec![]));
+            // A job that slips through is suspended a moment later, and work must not stop where no queue was named.
+            if managed.without_queue {
+                filled_in.push(of_jobs("kueue-all-jobs", hook, ignore, jobs(new), &spaces, unnamed, vec![]));
+            } else if !there.with_default_queue.is_empty() {
+                let mut spaces = spaces.clone();
+                if there.with_default_queue.len() <= MOST_NAMESPACES {
+                    spaces.push(json!({
+                        "key": "kubernetes.io/metadata.name", "operator": "In", "values": there.with_default_queue,
+                    }));
+                }
+                filled_in.push(of_jobs(
+                    "kueue-default-jobs",
+                    hook,
+                    ignore,
+                    jobs(new),
+                    &spaces,
+                    unnamed,
+                    vec![],
+                ));
+            }
+            let conditions = vec![self.not_our_own()];
+            let hook = Hook::ValidateKueueJob;
+            judged.push(of_jobs("kueue-jobs", hook, fail, jobs(written), &spaces, named, conditions));
+        }
+        if managed.has("pod") {
+            let hook = Hook::DefaultKueuePod;
+            let named = labelled(keys::QUEUE, "Exists");
+            filled_in.push(of_jobs("kueue-pods", hook, fail, pods(new), &spaces, named, vec![]));
+            if managed.without_queue {
+                let unnamed = labelled(keys::QUEUE, "DoesNotExist");
+                filled_in.push(of_jobs("kueue-all-pods", hook, ignore, pods(new), &spaces, unnamed, vec![]));
+            }
+            let conditions = vec![
+                json!({"name": "says-something-new", "expression": SAYS_SOMETHING_NEW}),
+                self.not_our_own(),
+            ];
+            let (hook, kept) = (Hook::ValidateKueuePod, labelled(keys::MANAGED, "Exists"));
+            judged.push(of_jobs("kueue-pods", hook, fail, pods(written), &spaces, kept, conditions));
+        }
+        let kind = |list: &mut Vec<Value>, plural: &str, hook: Hook, policy, scope, conditions| {
+            if there.kinds.contains(plural) {
+                let operations = if hook.sees_updates() { written } else { new };
+                let rules = rules("kueue.x-k8s.io", "v1beta2", plural, operations, scope);
+                list.push(self.webhook(&format!("kueue-{plural}"), hook, policy, rules, &[], conditions));
+            }
+        };
+        kind(&mut filled_in, "clusterqueues", Hook::DefaultClusterQueue, ignore, here, vec![]);
+        kind(&mut filled_in, "resourceflavors", Hook::DefaultFlavor, ignore, here, vec![]);
+        kind(&mut judged, "clusterqueues", Hook::ValidateClusterQueue, fail, here, vec![]);
+        kind(&mut judged, "localqueues", Hook::ValidateLocalQueue, fail, of, vec![]);
+        kind(&mut judged, "cohorts", Hook::ValidateCohort, fail, here, vec![]);
+        kind(&mut judged, "resourceflavors", Hook::ValidateFlavor, fail, here, vec![]);
+        kind(&mut judged, "admissionchecks", Hook::ValidateAdmissionCheck, ignore, here, vec![]);
+        // Muster's own have owners, and nobody but their owners' keeper changes their specs.
+        let conditions = vec![
+            json!({"name": "says-something-new", "expression": "request.operation != 'UPDATE' || object.spec != oldObject.spec"}),
+            self.not_our_own(),
+        ];
+        kind(&mut judged, "workloads", Hook::ValidateKueueWorkload, ignore, of, conditions);
+        (filled_in, judged)
+    }
+
     fn webhook(
         &self,
         name: &str,
@@ -459,6 +574,23 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// How long a last request may take.
 const FAREWELL: Duration = Duration::from_secs(3);
 
+/// More namespaces are not named one by one.
+const MOST_NAMESPACES: usize = 200;
+
+/// What of Kueue there is to be asked about.
+async fn of_kueue(cx: &Context, settings: &Settings, world: &Watched) -> Result<OfKueue, ApiError> {
+    if settings.kueue.is_none() || !world.keeps_kueue() {
+        return Ok(OfKueue::default());
+    }
+    let found = match cx.api.get_path(muster_kueue::KIND_LIST).await {
+        Ok(found) => found,
+        Err(error) if error.not_found() => return Ok(OfKueue::default()),
+        Err(error) => return Err(error),
+    };
+    let names = found["resources"].as_array().into_iter().flatten().filter_map(|kind| kind["name"].as_str());
+    Ok(OfKueue { kinds: names.map(str::to_owned).collect(), with_default_queue: world.with_default_queue() })
+}
+
 /// Keeps both configurations as they should be until cancelled; with a URL, which nobody else can answer, it takes them
 /// away at the end.
 pub async fn register(
@@ -468,6 +600,7 @@ pub async fn register(
     base: String,
     mut bundle: watch::Receiver<String>,
     is_ready: Arc<AtomicBool>,
+    world: Arc<Watched>,
 ) {
     let mut pause = SHORTEST_PAUSE;
     loop {
@@ -475,8 +608,11 @@ pub async fn register(
         let wait = if pem.is_empty() {
             LOOK
         } else {
-            let wanted = configurations(&registration, &settings, &base, &pem);
-            match cx.cancel.run_until_cancelled(write(&cx.api, &wanted)).await {
+            let write = async {
+                let kueue = of_kueue(&cx, &settings, &world).await?;
+                write(&cx.api, &configurations(&registration, &settings, &base, &pem, &kueue)).await
+            };
+            match cx.cancel.run_until_cancelled(write).await {
                 None => break,
                 Some(Ok(n_written)) => {
                     if n_written > 0 {
@@ -502,6 +638,7 @@ pub async fn register(
         let next = async {
             tokio::select! {
                 () = news => {}
+                () = world.kueue_news() => {}
                 () = tokio::time::sleep(wait) => {}
             }
         };
@@ -569,7 +706,8 @@ mod tests {
             "admission": {"queueLabelSelector": true},
         });
         let registration = registration(service(), true).with_config(&spec);
-        let [mutating, validating] = configurations(&registration, &Settings::default(), "", "ca");
+        let [mutating, validating] =
+            configurations(&registration, &Settings::default(), "", "ca", &OfKueue::default());
         let queue = json!([{"key": "kai.scheduler/queue", "operator": "Exists"}]);
         for configuration in [&mutating, &validating] {
             let pods = &configuration["webhooks"][0];
@@ -577,6 +715,87 @@ mod tests {
             assert_eq!(pods["namespaceSelector"]["matchLabels"], json!({"c": "d"}));
         }
         assert_eq!(validating["webhooks"][1]["objectSelector"], json!({}));
+    }
+
+    fn everything() -> OfKueue {
+        let kinds = [
+            "clusterqueues",
+            "localqueues",
+            "cohorts",
+            "resourceflavors",
+            "topologies",
+            "admissionchecks",
+            "workloads",
+            "workloadpriorityclasses",
+        ];
+        OfKueue { kinds: kinds.map(str::to_owned).into(), with_default_queue: vec!["team".into()] }
+    }
+
+    /// Name, path, policy and number of conditions of each webhook for Kueue.
+    fn of_kueue(managed: Option<muster_kueue::Managed>, there: &OfKueue) -> Vec<String> {
+        let settings = Settings { kueue: managed, ..Settings::default() };
+        shown(&configurations(&registration(service(), true), &settings, "", "ca", there))
+            .into_iter()
+            .filter(|line| line.contains("kueue"))
+            .collect()
+    }
+
+    #[test]
+    fn kueue_is_asked_about_where_it_is() {
+        let managed = muster_kueue::Managed::default;
+        assert_eq!(of_kueue(None, &everything()), Vec::<String>::new());
+        assert_eq!(of_kueue(Some(managed()), &OfKueue::default()), Vec::<String>::new());
+        assert_eq!(
+            of_kueue(Some(managed()), &everything()),
+            [
+                "kueue-jobs /mutate-batch-v1-job Fail 0",
+                "kueue-default-jobs /mutate-batch-v1-job Ignore 0",
+                "kueue-pods /kueue/mutate--v1-pod Fail 0",
+                "kueue-clusterqueues /mutate-kueue-x-k8s-io-v1beta2-clusterqueue Ignore 0",
+                "kueue-resourceflavors /mutate-kueue-x-k8s-io-v1beta2-resourceflavor Ignore 0",
+                "kueue-jobs /validate-batch-v1-job Fail 1",
+                "kueue-pods /kueue/validate--v1-pod Fail 2",
+                "kueue-clusterqueues /validate-kueue-x-k8s-io-v1beta2-clusterqueue Fail 0",
+                "kueue-localqueues /validate-kueue-x-k8s-io-v1beta2-localqueue Fail 0",
+                "kueue-cohorts /validate-kueue-x-k8s-io-v1beta2-cohort Fail 0",
+                "kueue-resourceflavors /validate-kueue-x-k8s-io-v1beta2-resourceflavor Fail 0",
+                "kueue-admissionchecks /validate-kueue-x-k8s-io-v1beta2-admissioncheck Ignore 0",
+                "kueue-workloads /validate-kueue-x-k8s-io-v1beta2-workload Ignore 2",
+            ]
+        );
+        let only = OfKueue { kinds: ["localqueues".to_owned()].into(), with_default_queue: vec![] };
+        assert_eq!(
+            of_kueue(Some(muster_kueue::Managed { frameworks: vec!["pod".into()], ..managed() }), &only),
+            [
+                "kueue-pods /kueue/mutate--v1-pod Fail 0",
+                "kueue-pods /kueue/validate--v1-pod Fail 2",
+                "kueue-localqueues /validate-kueue-x-k8s-io-v1beta2-localqueue Fail 0",
+            ]
+        );
+        let all =
+            muster_kueue::Managed { without_queue: true, frameworks: vec!["batch/job".into()], ..managed() };
+        assert_eq!(of_kueue(Some(all), &only)[1], "kueue-all-jobs /mutate-batch-v1-job Ignore 0");
+    }
+
+    /// What names no queue is not even sent.
+    #[test]
+    fn only_jobs_and_pods_with_a_queue_are_sent() {
+        let settings = Settings { kueue: Some(Default::default()), ..Settings::default() };
+        let [mutating, _] =
+            configurations(&registration(service(), true), &settings, "", "ca", &everything());
+        let find = |name: &str| {
+            let webhooks = mutating["webhooks"].as_array().unwrap();
+            webhooks.iter().find(|w| w["name"] == format!("{name}.admission.muster.dev")).unwrap()
+        };
+        for name in ["kueue-jobs", "kueue-pods"] {
+            assert_eq!(
+                find(name)["objectSelector"]["matchExpressions"],
+                json!([{"key": "kueue.x-k8s.io/queue-name", "operator": "Exists"}])
+            );
+        }
+        let spaces = find("kueue-default-jobs")["namespaceSelector"]["matchExpressions"].as_array().unwrap();
+        let wanted = json!({"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["team"]});
+        assert!(spaces.contains(&wanted), "{spaces:?}");
     }
 
     fn service() -> Reach {
@@ -588,25 +807,24 @@ mod tests {
         for (reach, conditions) in [(service(), true), (Reach::Url(None), false)] {
             for configuration in configurations(
                 &registration(reach, conditions),
-                &Settings::default(),
+                &Settings { kueue: Some(Default::default()), ..Settings::default() },
                 "https://127.0.0.1:1",
                 "ca",
+                &everything(),
             ) {
                 for webhook in configuration["webhooks"].as_array().unwrap() {
                     let spaces = webhook["namespaceSelector"]["matchExpressions"].as_array().unwrap();
-                    let exempt = spaces.iter().find(|e| e["key"] == "kubernetes.io/metadata.name").unwrap();
-                    assert_eq!(exempt["operator"], "NotIn");
-                    assert_eq!(
-                        exempt["values"],
-                        json!([
+                    let exempt = json!({
+                        "key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": [
                             "kube-system",
                             "kube-node-lease",
                             "kube-public",
                             "muster-system",
                             "kai-resource-reservation",
                             "kai-scale-adjust"
-                        ])
-                    );
+                        ],
+                    });
+                    assert!(spaces.contains(&exempt), "{spaces:?}");
                     assert!(webhook["timeoutSeconds"].as_u64().unwrap() <= 5);
                     assert!(conditions || webhook.get("matchConditions").is_none());
                 }
@@ -617,7 +835,12 @@ mod tests {
     #[track_caller]
     fn check(match_conditions: bool, expected: &[&str]) {
         let registration = registration(service(), match_conditions);
-        let shown: Vec<String> = configurations(&registration, &Settings::default(), "", "ca")
+        let none = OfKueue::default();
+        assert_eq!(shown(&configurations(&registration, &Settings::default(), "", "ca", &none)), expected);
+    }
+
+    fn shown(configurations: &[Value]) -> Vec<String> {
+        configurations
             .iter()
             .flat_map(|configuration| configuration["webhooks"].as_array().unwrap().clone())
             .map(|webhook| {
@@ -630,8 +853,7 @@ mod tests {
                     webhook["matchConditions"].as_array().map_or(0, Vec::len),
                 )
             })
-            .collect();
-        assert_eq!(shown, expected);
+            .collect()
     }
 
     #[test]
@@ -697,7 +919,9 @@ mod tests {
 
     #[test]
     fn conditions_name_our_schedulers() {
-        let [mutating, _] = configurations(&registration(service(), true), &Settings::default(), "", "ca");
+        let registration = registration(service(), true);
+        let [mutating, _] =
+            configurations(&registration, &Settings::default(), "", "ca", &OfKueue::default());
         let expression = |n: usize| mutating["webhooks"][n]["matchConditions"][0]["expression"].clone();
         assert_eq!(
             expression(0),

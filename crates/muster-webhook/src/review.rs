@@ -46,10 +46,23 @@ pub enum Hook {
     DefaultVolcanoJob,
     ValidateVolcanoJob,
     ValidateHyperNode,
+    /// Jobs and pods that name a queue of Kueue's, and its kinds.
+    DefaultKueueJob,
+    ValidateKueueJob,
+    DefaultKueuePod,
+    ValidateKueuePod,
+    DefaultClusterQueue,
+    ValidateClusterQueue,
+    DefaultFlavor,
+    ValidateFlavor,
+    ValidateLocalQueue,
+    ValidateCohort,
+    ValidateAdmissionCheck,
+    ValidateKueueWorkload,
 }
 
 impl Hook {
-    pub const ALL: [Hook; 24] = [
+    pub const ALL: [Hook; 36] = [
         Hook::MutatePod,
         Hook::ValidatePod,
         Hook::ValidateTopology,
@@ -74,20 +87,43 @@ impl Hook {
         Hook::DefaultVolcanoJob,
         Hook::ValidateVolcanoJob,
         Hook::ValidateHyperNode,
+        Hook::DefaultKueueJob,
+        Hook::ValidateKueueJob,
+        Hook::DefaultKueuePod,
+        Hook::ValidateKueuePod,
+        Hook::DefaultClusterQueue,
+        Hook::ValidateClusterQueue,
+        Hook::DefaultFlavor,
+        Hook::ValidateFlavor,
+        Hook::ValidateLocalQueue,
+        Hook::ValidateCohort,
+        Hook::ValidateAdmissionCheck,
+        Hook::ValidateKueueWorkload,
     ];
 
     /// Whether it changes objects, rather than judging them.
     pub fn mutates(self) -> bool {
-        self == Hook::MutatePod || self == Hook::DefaultSet || self.fills_in_for_volcano()
+        self == Hook::DefaultSet || self.completes_what_is_new()
     }
 
-    fn fills_in_for_volcano(self) -> bool {
-        matches!(self, Hook::DefaultVolcanoQueue | Hook::DefaultVolcanoPodGroup | Hook::DefaultVolcanoJob)
+    /// Whether it changes objects as they are created, and never again.
+    fn completes_what_is_new(self) -> bool {
+        matches!(
+            self,
+            Hook::MutatePod
+                | Hook::DefaultVolcanoQueue
+                | Hook::DefaultVolcanoPodGroup
+                | Hook::DefaultVolcanoJob
+                | Hook::DefaultKueueJob
+                | Hook::DefaultKueuePod
+                | Hook::DefaultClusterQueue
+                | Hook::DefaultFlavor
+        )
     }
 
     /// Whether it is asked about updates too.
     pub fn sees_updates(self) -> bool {
-        self != Hook::MutatePod && !self.fills_in_for_volcano()
+        !self.completes_what_is_new()
     }
 
     /// The hooks that a request passes in a server that asks in its own process, where no registration sorts out who is asked. Of the parts of
@@ -98,7 +134,7 @@ impl Hook {
         part: Option<&str>,
         operation: Operation,
         mutating: bool,
-    ) -> impl Iterator<Item = Hook> {
+    ) -> impl Iterator<Item = Hook> + use<> {
         let hooks = if part.is_none_or(|part| part == "scale") { Hook::of(group, plural) } else { &[] };
         hooks.iter().copied().filter(move |hook| {
             let is_seen = match operation {
@@ -136,6 +172,19 @@ impl Hook {
             Hook::DefaultVolcanoJob => "/jobs/mutate",
             Hook::ValidateVolcanoJob => "/jobs/validate",
             Hook::ValidateHyperNode => "/hypernodes/validate",
+            Hook::DefaultKueueJob => "/mutate-batch-v1-job",
+            Hook::ValidateKueueJob => "/validate-batch-v1-job",
+            // Kueue's path is KAI's.
+            Hook::DefaultKueuePod => "/kueue/mutate--v1-pod",
+            Hook::ValidateKueuePod => "/kueue/validate--v1-pod",
+            Hook::DefaultClusterQueue => "/mutate-kueue-x-k8s-io-v1beta2-clusterqueue",
+            Hook::ValidateClusterQueue => "/validate-kueue-x-k8s-io-v1beta2-clusterqueue",
+            Hook::DefaultFlavor => "/mutate-kueue-x-k8s-io-v1beta2-resourceflavor",
+            Hook::ValidateFlavor => "/validate-kueue-x-k8s-io-v1beta2-resourceflavor",
+            Hook::ValidateLocalQueue => "/validate-kueue-x-k8s-io-v1beta2-localqueue",
+            Hook::ValidateCohort => "/validate-kueue-x-k8s-io-v1beta2-cohort",
+            Hook::ValidateAdmissionCheck => "/validate-kueue-x-k8s-io-v1beta2-admissioncheck",
+            Hook::ValidateKueueWorkload => "/validate-kueue-x-k8s-io-v1beta2-workload",
         }
     }
 
@@ -147,7 +196,20 @@ impl Hook {
     /// own process.
     pub fn of(group: &str, plural: &str) -> &'static [Hook] {
         match (group, plural) {
-            ("", "pods") => &[Hook::MutatePod, Hook::ValidatePod, Hook::ValidateOthersPod],
+            ("", "pods") => &[
+                Hook::MutatePod,
+                Hook::DefaultKueuePod,
+                Hook::ValidatePod,
+                Hook::ValidateOthersPod,
+                Hook::ValidateKueuePod,
+            ],
+            ("batch", "jobs") => &[Hook::DefaultKueueJob, Hook::WarnWorkload, Hook::ValidateKueueJob],
+            ("kueue.x-k8s.io", "clusterqueues") => &[Hook::DefaultClusterQueue, Hook::ValidateClusterQueue],
+            ("kueue.x-k8s.io", "resourceflavors") => &[Hook::DefaultFlavor, Hook::ValidateFlavor],
+            ("kueue.x-k8s.io", "localqueues") => &[Hook::ValidateLocalQueue],
+            ("kueue.x-k8s.io", "cohorts") => &[Hook::ValidateCohort],
+            ("kueue.x-k8s.io", "admissionchecks") => &[Hook::ValidateAdmissionCheck],
+            ("kueue.x-k8s.io", "workloads") => &[Hook::ValidateKueueWorkload],
             ("scheduler.tensorstack.dev", "podgroups") => &[Hook::ValidateT9kPodGroup],
             ("scheduler.tensorstack.dev", "queues") => &[Hook::ValidateT9kQueue],
             ("scheduling.sigs.k8s.io", "elasticquotas") => &[Hook::ValidateElasticQuota],
@@ -161,9 +223,7 @@ impl Hook {
             ("kai.scheduler", "schedulingshards") => &[Hook::WarnShard],
             ("scheduling.run.ai", "queues") => &[Hook::ValidateQueue],
             ("scheduling.run.ai", "podgroups") => &[Hook::ValidatePodGroup],
-            ("batch", "jobs" | "cronjobs") | ("apps", "deployments" | "statefulsets") => {
-                &[Hook::WarnWorkload]
-            }
+            ("batch", "cronjobs") | ("apps", "deployments" | "statefulsets") => &[Hook::WarnWorkload],
             ("grove.io", "podcliquesets") => &[Hook::DefaultSet, Hook::ValidateSet],
             ("grove.io", "podcliques") => &[Hook::ValidateClique],
             ("grove.io", "podcliquescalinggroups") => &[Hook::ValidateScalingGroup],
@@ -302,6 +362,31 @@ impl Reviewer {
             Hook::DefaultVolcanoJob => mutate::volcano::job(asked, settings.others.of_volcano()),
             Hook::ValidateVolcanoJob => validate::volcano::job(asked, world),
             Hook::ValidateHyperNode => validate::volcano::hyper_node(asked),
+            _ => self.of_kueue(hook, asked),
+        }
+    }
+
+    /// What concerns Kueue, where it is looked after and nobody else does so.
+    fn of_kueue(&self, hook: Hook, asked: &Asked<'_>) -> Verdict {
+        let Some(managed) = &self.settings.kueue else { return Verdict::default() };
+        let world = &*self.world;
+        if !world.keeps_kueue() {
+            return Verdict::default();
+        }
+        match hook {
+            Hook::DefaultKueueJob => mutate::kueue::job(asked, managed, world),
+            Hook::DefaultKueuePod => mutate::kueue::pod(asked, managed, world),
+            Hook::DefaultClusterQueue => mutate::kueue::cluster_queue(asked),
+            Hook::DefaultFlavor => mutate::kueue::flavor(asked),
+            Hook::ValidateKueueJob => validate::kueue::job(asked, managed, world),
+            Hook::ValidateKueuePod => validate::kueue::pod(asked, managed, world),
+            Hook::ValidateClusterQueue => validate::kueue::cluster_queue(asked),
+            Hook::ValidateFlavor => validate::kueue::flavor(asked),
+            Hook::ValidateLocalQueue => validate::kueue::local_queue(asked),
+            Hook::ValidateCohort => validate::kueue::cohort(asked),
+            Hook::ValidateAdmissionCheck => validate::kueue::check(asked),
+            Hook::ValidateKueueWorkload => validate::kueue::workload(asked),
+            _ => Verdict::default(),
         }
     }
 
@@ -355,8 +440,13 @@ mod tests {
     use crate::world::Given;
 
     fn reviewer() -> Reviewer {
-        let settings =
-            Settings { device_access: true, hami_core: true, quota_validation: true, ..Settings::default() };
+        let settings = Settings {
+            device_access: true,
+            hami_core: true,
+            quota_validation: true,
+            kueue: Some(Default::default()),
+            ..Settings::default()
+        };
         let queue = |name: &str, parent: &str| {
             let queue = json!({"metadata": {"name": name}, "spec": {"parentQueue": parent}});
             (name.to_owned(), Arc::new(serde_json::from_value(queue).unwrap()))
@@ -367,6 +457,7 @@ mod tests {
             namespaces: [("".to_owned(), Arc::new(serde_json::from_value(namespace).unwrap()))].into(),
             priority_classes: Some(Default::default()),
             runtime_classes: Some(["nvidia".to_owned()].into()),
+            local_queues: Some([("".to_owned(), "default".to_owned())].into()),
             ..Given::default()
         };
         let grouper: Grouper = Arc::new(|_| Some(Default::default()));
@@ -508,6 +599,22 @@ mod tests {
                 "ownerReferences",
                 "deletionTimestamp",
                 "NVIDIA_VISIBLE_DEVICES",
+                "kueue.x-k8s.io/queue-name",
+                "kueue.x-k8s.io/managed",
+                "kueue.x-k8s.io/pod-group-name",
+                "kueue.x-k8s.io/pod-group-total-count",
+                "kueue.x-k8s.io/job-min-parallelism",
+                "kueue.x-k8s.io/podset-required-topology",
+                "kueue.x-k8s.io/podset-slice-size",
+                "parallelism",
+                "suspend",
+                "schedulingGates",
+                "finalizers",
+                "podSets",
+                "minCount",
+                "resourceGroups",
+                "flavors",
+                "coveredResources",
             ]);
             prop_oneof![
                 prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),

@@ -29,6 +29,8 @@ pub struct Settings {
     pub exempt_namespaces: Vec<String>,
     pub grove: Grove,
     pub others: Others,
+    /// What of Kueue's is looked after; `None`: its kinds, and jobs that wait in its queues, are left to others.
+    pub kueue: Option<muster_kueue::Managed>,
 }
 
 /// The schedulers of other systems whose pods and objects are judged by those systems' rules.
@@ -106,6 +108,7 @@ impl Default for Settings {
                 .collect(),
             grove: Grove::default(),
             others: Others::default(),
+            kueue: None,
         }
     }
 }

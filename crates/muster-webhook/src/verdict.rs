@@ -6,7 +6,7 @@
 use std::fmt;
 
 pub use muster_runtime::findings::FieldError;
-use muster_runtime::findings::MOST_FINDINGS;
+use muster_runtime::findings::{Findings, MOST_FINDINGS};
 
 /// Errors refuse the request, warnings reach the person who sent it, the patch changes the object.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -33,6 +33,14 @@ impl Verdict {
         }
     }
 
+    /// What another hook found, after this.
+    pub(crate) fn add(&mut self, next: Verdict) {
+        self.errors.extend(next.errors);
+        self.warnings.extend(next.warnings);
+        // Each patch is for the object as the one before left it, so they are one patch in this order.
+        self.patch.0.extend(next.patch.0);
+    }
+
     /// What this says that `before` did not. An update is judged by what it changes: an object that was let in under other
     /// rules must stay updatable, or its finalizers could never be removed.
     #[must_use]
@@ -51,6 +59,12 @@ impl Verdict {
                 format!("[{}]", texts.join(", "))
             }
         }
+    }
+}
+
+impl From<Findings> for Verdict {
+    fn from(findings: Findings) -> Self {
+        Verdict { errors: findings.errors, warnings: findings.warnings, ..Verdict::default() }
     }
 }
 

@@ -6,13 +6,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use muster_grove::object::{ClusterTopologyBinding, PodCliqueSet};
+use muster_kueue::keys::DEFAULT_QUEUE;
 use muster_runtime::common::{PriorityClass, Queue};
 use muster_runtime::object::{Meta, Object};
 use muster_runtime::{Context, Key, Store};
 use serde::Deserialize;
 use serde_json::Value;
+use tokio::sync::Notify;
 
 use crate::settings::Settings;
 
@@ -24,6 +27,7 @@ muster_runtime::kinds! {
     T9kQueue = "scheduler.tensorstack.dev" "v1beta1" "Queue" "queues";
     VolcanoQueue = "scheduling.volcano.sh" "v1beta1" "Queue" "queues";
     ElasticQuota = "scheduling.sigs.k8s.io" "v1alpha1" "ElasticQuota" "elasticquotas";
+    LocalQueue = "kueue.x-k8s.io" "v1beta2" "LocalQueue" "localqueues";
 }
 
 /// How many pods a PodClique cannot do without.
@@ -57,6 +61,13 @@ pub struct Namespace {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct RuntimeClass {
+    pub metadata: Meta,
+}
+
+/// A queue of Kueue's in a namespace: that it is there.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct LocalQueue {
     pub metadata: Meta,
 }
 
@@ -129,6 +140,12 @@ pub trait World: Send + Sync {
 
     /// All queues of another system; `None`: not known.
     fn others(&self, kind: OtherKind) -> Option<Vec<Arc<Other>>>;
+
+    /// Whether the cluster has Kueue's queues, and Kueue itself does not run there.
+    fn keeps_kueue(&self) -> bool;
+
+    /// Whether a namespace has this LocalQueue, if that is known.
+    fn has_local_queue(&self, namespace: &str, name: &str) -> Option<bool>;
 }
 
 /// The parent that a queue names; empty for a root.
@@ -149,6 +166,8 @@ pub struct Given {
     /// By kind, namespace and name.
     pub minima: BTreeMap<(&'static str, String, String), i64>,
     pub others: BTreeMap<OtherKind, Vec<Arc<Other>>>,
+    /// By namespace and name.
+    pub local_queues: Option<BTreeSet<(String, String)>>,
 }
 
 impl Given {
@@ -203,6 +222,15 @@ impl World for Given {
     fn others(&self, kind: OtherKind) -> Option<Vec<Arc<Other>>> {
         self.others.get(&kind).cloned()
     }
+
+    fn keeps_kueue(&self) -> bool {
+        self.local_queues.is_some()
+    }
+
+    fn has_local_queue(&self, namespace: &str, name: &str) -> Option<bool> {
+        let queues = self.local_queues.as_ref()?;
+        Some(queues.contains(&(namespace.to_owned(), name.to_owned())))
+    }
 }
 
 const MOST_NAMES: usize = 500;
@@ -221,7 +249,56 @@ pub struct Watched {
     t9k_queues: Arc<Seen<T9kQueue>>,
     volcano_queues: Arc<Seen<VolcanoQueue>>,
     quotas: Arc<Seen<ElasticQuota>>,
+    /// Only where Kueue's queues are looked after.
+    kueue: Option<Arc<KueueSeen>>,
 }
+
+/// What is known of Kueue's queues.
+struct KueueSeen {
+    queues: Arc<Seen<LocalQueue>>,
+    is_kept_by_others: AtomicBool,
+    /// Something changed that registrations depend on.
+    news: Notify,
+}
+
+impl KueueSeen {
+    fn new(cx: &Context) -> Arc<Self> {
+        let seen = Arc::new(KueueSeen {
+            queues: Seen::new(cx),
+            is_kept_by_others: AtomicBool::new(false),
+            news: Notify::new(),
+        });
+        let weak = Arc::downgrade(&seen);
+        seen.queues.store.observe(move |change| {
+            let is_news = change.old.is_none() || change.new.is_none();
+            if is_news
+                && change.latest().is_some_and(|queue| queue.metadata.name == DEFAULT_QUEUE)
+                && let Some(seen) = weak.upgrade()
+            {
+                seen.news.notify_one();
+            }
+        });
+        seen
+    }
+
+    /// Notes when the queues are known, and from then on whether Kueue itself runs.
+    async fn follow(self: Arc<Self>, cx: Context) {
+        self.queues.store.synced().await;
+        loop {
+            let is_kept = muster_kueue::kept_by_others(&cx.api, cx.clock).await;
+            let was_kept = self.is_kept_by_others.swap(is_kept, Ordering::AcqRel);
+            // Whether it is ours is known before the queues are.
+            let was_known = self.queues.is_synced.swap(true, Ordering::AcqRel);
+            if is_kept != was_kept || !was_known {
+                self.news.notify_one();
+            }
+            tokio::time::sleep(LOOK_FOR_OTHERS).await;
+        }
+    }
+}
+
+/// How often it is looked whether Kueue itself runs.
+const LOOK_FOR_OTHERS: Duration = Duration::from_secs(10);
 
 /// A store, and whether its first list is in. A store whose kind is not installed never gets there, and nobody waits.
 struct Seen<T> {
@@ -271,7 +348,15 @@ impl Watched {
             t9k_queues: Seen::new(cx),
             volcano_queues: Seen::new(cx),
             quotas: Seen::new(cx),
+            kueue: settings.kueue.as_ref().map(|_| KueueSeen::new(cx)),
         });
+        let (kueue, cx) = (world.kueue.clone(), cx.clone());
+        let kueue = async move {
+            if let Some(kueue) = kueue {
+                let cancel = cx.cancel.clone();
+                cancel.run_until_cancelled(kueue.follow(cx)).await;
+            }
+        };
         let (queues, namespaces) = (world.queues.clone().follow(), world.namespaces.clone().follow());
         let priorities = world.priority_classes.clone().follow();
         let runtimes = world.runtime_classes.clone().follow();
@@ -289,8 +374,26 @@ impl Watched {
             let known = async {
                 futures::join!(queues, namespaces, priorities, runtimes, bindings, cliques, groups, sets)
             };
-            futures::join!(known, others);
+            futures::join!(known, others, kueue);
         })
+    }
+
+    /// Namespaces with a queue of Kueue's for jobs that name none, in order.
+    pub fn with_default_queue(&self) -> Vec<String> {
+        let store = self.kueue.as_ref().and_then(|kueue| kueue.queues.store());
+        let keys = store.map(Store::keys).unwrap_or_default();
+        let mut spaces: Vec<String> =
+            keys.into_iter().filter(|key| key.name == DEFAULT_QUEUE).map(|key| key.namespace).collect();
+        spaces.sort();
+        spaces
+    }
+
+    /// Waits for something new that registrations of Kueue's hooks depend on.
+    pub async fn kueue_news(&self) {
+        match &self.kueue {
+            Some(kueue) => kueue.news.notified().await,
+            None => std::future::pending().await,
+        }
     }
 }
 
@@ -350,5 +453,17 @@ impl World for Watched {
             }
             OtherKind::ElasticQuota => self.quotas.store()?.all().iter().map(|quota| quota.shown()).collect(),
         })
+    }
+
+    fn keeps_kueue(&self) -> bool {
+        self.kueue.as_ref().is_some_and(|kueue| {
+            kueue.queues.store().is_some() && !kueue.is_kept_by_others.load(Ordering::Acquire)
+        })
+    }
+
+    fn has_local_queue(&self, namespace: &str, name: &str) -> Option<bool> {
+        let store = self.kueue.as_ref()?.queues.store()?;
+        // Every job of the cluster passes here.
+        Some(!store.is_empty() && store.get(&Key::new(namespace, name)).is_some())
     }
 }

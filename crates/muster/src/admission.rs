@@ -5,59 +5,62 @@
 
 use muster_apiserver::admission::{Hook, Operation, Review};
 use muster_apiserver::status::ApiError;
-use muster_webhook::{Asked, Reviewer, Verdict};
+use muster_webhook::{Door, Passing, Reviewer, Verdict};
 use serde_json::Value;
-use std::sync::OnceLock;
+use std::borrow::Cow;
 
-#[derive(Default)]
 pub struct InProcess {
-    reviewer: OnceLock<Reviewer>,
+    door: Door,
+}
+
+impl Default for InProcess {
+    fn default() -> Self {
+        InProcess { door: Door::new(|| uuid::Uuid::new_v4().to_string()) }
+    }
 }
 
 impl InProcess {
     /// From now on requests are judged.
     pub fn begin(&self, reviewer: Reviewer) {
-        // A second start finds the first one's reviewer, which does the same.
-        let _ = self.reviewer.set(reviewer);
+        self.door.open(reviewer);
     }
+}
 
-    fn judge(
-        &self,
-        review: &mut Review,
-        object: &Value,
-        mutating: bool,
-    ) -> Result<Option<Verdict>, ApiError> {
-        let Some(reviewer) = self.reviewer.get() else { return Ok(None) };
-        let operation = match review.operation {
+fn passing<'a>(review: &'a Review, old: &'a Value) -> Passing<'a> {
+    Passing {
+        group: &review.served.group,
+        plural: &review.served.plural,
+        part: review.subresource.as_deref(),
+        operation: match review.operation {
             Operation::Create => muster_webhook::Operation::Create,
             Operation::Update => muster_webhook::Operation::Update,
             Operation::Delete => muster_webhook::Operation::Delete,
-        };
-        let (served, part) = (review.served.clone(), review.subresource.clone());
-        let mut last = None;
-        for hook in
-            muster_webhook::Hook::passed(&served.group, &served.plural, part.as_deref(), operation, mutating)
-        {
-            let uid = if mutating { uuid::Uuid::new_v4().to_string() } else { String::new() };
-            let asked = Asked {
-                operation,
-                namespace: &review.namespace,
-                name: &review.name,
-                uid: &uid,
-                object,
-                old: review.old.as_deref().unwrap_or(&Value::Null),
-            };
-            let verdict = reviewer.judge(hook, &asked);
-            review.warnings.extend(verdict.warnings.iter().cloned());
-            if !verdict.errors.is_empty() {
-                let message =
-                    format!("admission webhook \"muster\" denied the request: {}", verdict.refusal());
-                return Err(ApiError::new(422, "Invalid", message));
-            }
-            last = Some(verdict);
-        }
-        Ok(last)
+        },
+        namespace: &review.namespace,
+        name: &review.name,
+        old,
     }
+}
+
+fn say(review: &mut Review, verdict: Verdict) -> Result<(), ApiError> {
+    if !verdict.allows() {
+        let message = format!("admission webhook \"muster\" denied the request: {}", verdict.refusal());
+        return Err(ApiError::new(422, "Invalid", message));
+    }
+    review.warnings.extend(verdict.warnings);
+    Ok(())
+}
+
+/// The object in the version that the rules are written for, as a server converts it for a webhook.
+fn as_judged<'a>(review: &Review, object: &'a Value) -> Cow<'a, Value> {
+    if review.served.group == "kueue.x-k8s.io" && review.served.version == "v1beta1" && object.is_object() {
+        let mut converted = object.clone();
+        // What cannot be converted was refused before, or cannot be stored.
+        if muster_api::kueue::convert::to_api_version(&mut converted, "kueue.x-k8s.io/v1beta2").is_ok() {
+            return Cow::Owned(converted);
+        }
+    }
+    Cow::Borrowed(object)
 }
 
 impl Hook for InProcess {
@@ -66,14 +69,18 @@ impl Hook for InProcess {
     }
 
     fn mutate(&self, review: &mut Review, object: &mut Value) -> Result<(), ApiError> {
-        if let Some(verdict) = self.judge(review, object, true)? {
-            json_patch::patch(object, &verdict.patch)
-                .map_err(|error| ApiError::internal(format!("admission: {error}")))?;
-        }
-        Ok(())
+        let old = review.old.clone();
+        let passing = passing(review, old.as_deref().unwrap_or(&Value::Null));
+        let verdict = self.door.change(&passing, object);
+        say(review, verdict.map_err(|error| ApiError::internal(format!("admission: {error}")))?)
     }
 
     fn validate(&self, review: &mut Review, object: &Value) -> Result<(), ApiError> {
-        self.judge(review, object, false).map(drop)
+        let verdict = {
+            let object = as_judged(review, object);
+            let old = as_judged(review, review.old.as_deref().unwrap_or(&Value::Null));
+            self.door.judge(&passing(review, &old), &object)
+        };
+        say(review, verdict)
     }
 }

@@ -129,7 +129,17 @@ async fn tour(args: &Args, cancel: &CancellationToken) -> anyhow::Result<()> {
     tour.until_running("train-b", 7).await?;
     tour.until_running("train-c", 4).await?;
     tour.nodes().await?;
-    tour.say("That was: gangs whole or not at all, shared GPUs, idle quota lent and taken back, and a reason for every wait.");
+
+    tour.say("And the manifests of other systems, as their users write them, on the same cluster and the same engine:");
+    for (path, object) in dialects() {
+        tour.create(path, object).await?;
+    }
+    for (of, what, pods) in DIALECTS {
+        tour.until(&format!("{what} runs"), async |t: &Tour| Ok(t.running(of).await? >= pods)).await?;
+        println!("           | {what}: {pods} of {pods} pods run");
+    }
+    tour.rest().await;
+    tour.say("That was: gangs whole or not at all, shared GPUs, idle quota lent and taken back, a reason for every wait, and one engine for all of it.");
     println!(
         "\nWhat to try next:\n  muster up                      a cluster that stays; then: export KUBECONFIG=~/.muster/kubeconfig\n  muster get gangs -A            what waits, and why, in a word; `muster explain` has all of it\n  muster top                     queues and nodes by use\n  muster install --dry-run       the manifests for a cluster of your own"
     );
@@ -143,7 +153,7 @@ fn start(cancel: &CancellationToken) -> anyhow::Result<kube::Client> {
     options.hooks.push(admission.clone());
     let server = ApiServer::new(options);
     server
-        .install_crds(crate::crds::select(&["kai".to_owned()])?)
+        .install_crds(crate::crds::select(&[])?)
         .map_err(|error| anyhow::anyhow!("a generated CRD was refused: {error}"))?;
     let background = server.clone();
     tokio::spawn(cancel.clone().run_until_cancelled_owned(async move { background.run().await }));
@@ -207,6 +217,109 @@ fn half(name: &str, queue: &str) -> Value {
             "annotations": {"gpu-fraction": "0.5"}},
         "spec": {"schedulerName": "muster-scheduler", "containers": [{"name": "c", "image": "notebook"}]},
     })
+}
+
+/// One workload of each of the other systems: the label of its pods, what it is, and how many pods there are.
+const DIALECTS: [(&str, &str, usize); 6] = [
+    ("volcano", "Volcano, a PodGroup in a Queue", 2),
+    ("kueue", "Kueue, a Job in a LocalQueue, admitted when quota and nodes have room", 2),
+    ("t9k", "T9k, a PodGroup with roles", 2),
+    ("koordinator", "Koordinator, a PodGroup", 2),
+    ("kubernetes", "Kubernetes' own gang API, a PodGroup", 2),
+    ("grove", "Grove, a PodCliqueSet of two cliques", 2),
+];
+
+/// What a user of each system applies for it, and where.
+fn dialects() -> Vec<(&'static str, Value)> {
+    const PODS: &str = "/api/v1/namespaces/default/pods";
+    let container = json!([{"name": "c", "image": "train", "resources": {"requests": {"cpu": "100m"}}}]);
+    let pod = |of: &str, n: u32, scheduler: &str, metadata: Value, spec: Value| {
+        let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": format!("{of}-{n}"), "labels": {"demo": of}},
+            "spec": {"schedulerName": scheduler, "containers": container}});
+        json_patch::merge(&mut pod["metadata"], &metadata);
+        json_patch::merge(&mut pod["spec"], &spec);
+        (PODS, pod)
+    };
+    let cluster_queue = json!({"namespaceSelector": {}, "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [
+        {"name": "demo", "resources": [{"name": "cpu", "nominalQuota": "4"}]}]}]});
+    let kueue_job = json!({"parallelism": 2, "completions": 2, "template": {
+        "metadata": {"labels": {"demo": "kueue"}, "annotations": {"sim.muster.dev/duration": "60s"}},
+        "spec": {"schedulerName": "muster-scheduler", "restartPolicy": "Never", "containers": container}}});
+    let clique = |name: &str| {
+        json!({"name": name, "labels": {"demo": "grove"}, "spec": {"roleName": name, "replicas": 1,
+            "podSpec": {"schedulerName": "muster-scheduler", "containers": container}}})
+    };
+    let object = |api_version: &str, kind: &str, name: &str, spec: Value| {
+        json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": name}, "spec": spec})
+    };
+    let mut all = vec![
+        (
+            "/apis/scheduling.volcano.sh/v1beta1/queues",
+            object("scheduling.volcano.sh/v1beta1", "Queue", "team", json!({"weight": 1})),
+        ),
+        (
+            "/apis/kueue.x-k8s.io/v1beta2/resourceflavors",
+            object("kueue.x-k8s.io/v1beta2", "ResourceFlavor", "demo", json!({})),
+        ),
+        (
+            "/apis/kueue.x-k8s.io/v1beta2/clusterqueues",
+            object("kueue.x-k8s.io/v1beta2", "ClusterQueue", "team", cluster_queue),
+        ),
+        (
+            "/apis/kueue.x-k8s.io/v1beta2/namespaces/default/localqueues",
+            object("kueue.x-k8s.io/v1beta2", "LocalQueue", "team", json!({"clusterQueue": "team"})),
+        ),
+        (
+            "/apis/scheduler.tensorstack.dev/v1beta1/namespaces/default/podgroups",
+            object(
+                "scheduler.tensorstack.dev/v1beta1",
+                "PodGroup",
+                "train",
+                json!({"minMember": 2, "roles": [{"name": "master", "minMember": 1}, {"name": "worker", "minMember": 1}]}),
+            ),
+        ),
+        (
+            "/apis/scheduling.sigs.k8s.io/v1alpha1/namespaces/default/podgroups",
+            object("scheduling.sigs.k8s.io/v1alpha1", "PodGroup", "train", json!({"minMember": 2})),
+        ),
+        (
+            "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgroups",
+            object(
+                "scheduling.k8s.io/v1alpha2",
+                "PodGroup",
+                "train",
+                json!({"schedulingPolicy": {"gang": {"minCount": 2}}}),
+            ),
+        ),
+        (
+            "/apis/grove.io/v1alpha1/namespaces/default/podcliquesets",
+            object(
+                "grove.io/v1alpha1",
+                "PodCliqueSet",
+                "serve-llm",
+                json!({"replicas": 1, "template": {"cliques": [clique("prefill"), clique("decode")]}}),
+            ),
+        ),
+    ];
+    let mut job = object("batch/v1", "Job", "kueue", kueue_job);
+    job["metadata"]["labels"] = json!({"kueue.x-k8s.io/queue-name": "team"});
+    all.push((JOBS, job));
+    // Admission learns of a queue by a watch, and refuses a group of a queue that it does not know: the group comes last.
+    all.push((
+        "/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups",
+        object("scheduling.volcano.sh/v1beta1", "PodGroup", "train", json!({"minMember": 2, "queue": "team"})),
+    ));
+    for (n, role) in [(0, "master"), (1, "worker")] {
+        let named = json!({"annotations": {"scheduling.k8s.io/group-name": "train"}});
+        all.push(pod("volcano", n, "volcano", named, json!({})));
+        let named = json!({"labels": {"scheduler.tensorstack.dev/group-name": "train", "scheduler.tensorstack.dev/role": role}});
+        all.push(pod("t9k", n, "t9k-scheduler", named, json!({})));
+        let named = json!({"labels": {"pod-group.scheduling.sigs.k8s.io": "train"}});
+        all.push(pod("koordinator", n, "koord-scheduler", named, json!({})));
+        let group = json!({"schedulingGroup": {"podGroupName": "train"}});
+        all.push(pod("kubernetes", n, "default-scheduler", json!({}), group));
+    }
+    all
 }
 
 impl Tour {

@@ -8,6 +8,7 @@ use crate::simulate::{Input, played, say_notes};
 use crate::up::runtime;
 use crate::view::{self, GangRow, QueueRow, RESOURCES};
 use anyhow::bail;
+use muster_kueue::explain::{Account, Scene};
 use muster_model::{Bound, Key, PodState};
 use muster_scenario::{GangOutcome, Moment, Phase, PodOutcome, words};
 use muster_translate::Kind;
@@ -16,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  muster explain job/train -n ml                        on the live cluster: the gang of this Job\n  muster explain pod/train-0                            the gang of this pod\n  muster explain queue/research                         what the queue holds, asks for and may have\n  muster explain -f snapshot.yaml train -o json         from a file: a snapshot, or manifests\n\nIt decides one cycle with the scheduler's own settings and says what came of the gang. Nothing is changed anywhere."
+    after_help = "Examples:\n  muster explain job/train -n ml                        on the live cluster: the gang of this Job\n  muster explain pod/train-0                            the gang of this pod\n  muster explain queue/research                         what the queue holds, asks for and may have\n  muster explain clusterqueue/team-a                    Kueue's queues and workloads, in Kueue's words\n  muster explain workload/job-train-5f2c1 -n ml\n  muster explain -f snapshot.yaml train -o json         from a file: a snapshot, or manifests\n\nIt decides one cycle with the scheduler's own settings and says what came of the gang. Nothing is changed anywhere."
 )]
 pub struct Args {
     #[command(flatten)]
@@ -25,7 +26,7 @@ pub struct Args {
     target: Target,
     #[command(flatten)]
     schedulers: Schedulers,
-    /// A gang, or KIND/NAME of a pod group, a pod, an owner of pods (job/train), or a queue
+    /// A gang, or KIND/NAME of a pod group, a pod, an owner of pods (job/train), a queue, or a workload, a clusterqueue or a localqueue of Kueue's
     #[arg(value_name = "KIND/NAME")]
     subject: String,
     /// Its namespace; all of them otherwise
@@ -41,10 +42,23 @@ pub fn run(args: Args) -> anyhow::Result<Exit> {
     let snapshot = if input.is_given() {
         input.snapshot()?
     } else {
-        let live = async { live::snapshot(&target.link().await?, &schedulers).await };
+        let live = async {
+            let link = target.link().await?;
+            let mut snapshot = live::snapshot(&link, &schedulers).await?;
+            live::add_kueue(&link, &mut snapshot).await;
+            anyhow::Ok(snapshot)
+        };
         Some(runtime()?.block_on(live)?)
     };
     let Some(snapshot) = snapshot else {
+        if kueue_kind(&subject).is_some() {
+            let objects = input.objects()?;
+            let mut scene = live::kueue_of(&objects, input.now()?);
+            if let Some(accounts) = of_kueue(&mut scene, &subject, namespace.as_deref())? {
+                print_accounts(output, &accounts)?;
+                return Ok(Exit::Done);
+            }
+        }
         let case = input.case(1)?;
         let outcome = played(&case, true)?;
         say_notes(&case, &outcome);
@@ -52,6 +66,21 @@ pub fn run(args: Args) -> anyhow::Result<Exit> {
         let gang = the_gang(&case.objects, moment, &subject, namespace.as_deref())?;
         live::print(output, &as_json(moment, &gang), |_| as_text(moment, &gang))?;
         return Ok(Exit::Done);
+    };
+    let mut scene = snapshot.kueue();
+    let accounts = of_kueue(&mut scene, &subject, namespace.as_deref())?;
+    // What is admitted is the scheduler's to place, and it knows more of that.
+    let is_admitted = || {
+        let meant = scene.workloads_meant(&subject, namespace.as_deref());
+        kueue_kind(&subject).is_none() && meant.iter().all(|key| scene.is_admitted(key))
+    };
+    let admitted = match accounts {
+        Some(accounts) if is_admitted() => Some(accounts),
+        Some(accounts) => {
+            print_accounts(output, &accounts)?;
+            return Ok(Exit::Done);
+        }
+        None => None,
     };
     let mut seen = snapshot.decide();
     if let Some(name) = queue_named(&subject) {
@@ -76,7 +105,17 @@ pub fn run(args: Args) -> anyhow::Result<Exit> {
         live::print(output, &json!({"gang": null, "message": said}), |_| format!("{said}\n"))?;
         return Ok(Exit::Done);
     }
-    let gangs = the_gangs(&objects, &moment, &subject, namespace.as_deref())?;
+    let gangs = match the_gangs(&objects, &moment, &subject, namespace.as_deref()) {
+        Ok(gangs) => gangs,
+        // Its pods are not here yet, or are somebody else's.
+        Err(error) => match &admitted {
+            Some(accounts) => {
+                print_accounts(output, accounts)?;
+                return Ok(Exit::Done);
+            }
+            None => return Err(error),
+        },
+    };
     let mut about: BTreeSet<String> = BTreeSet::new();
     for gang in &gangs {
         if let Some(refusal) = seen.explain(gang) {
@@ -86,6 +125,8 @@ pub fn run(args: Args) -> anyhow::Result<Exit> {
         about.insert(format!("PodGroup {gang}"));
     }
     let mut notes = notes(&seen, &about);
+    let heads = admitted.iter().flatten().filter_map(|account| account.text.lines().next());
+    notes.extend(heads.map(str::to_owned));
     if !snapshot.unanswered.is_empty() {
         notes.push(format!(
             "nobody answers to {} at the moment, so nothing is bound: see `muster doctor`",
@@ -100,6 +141,74 @@ pub fn run(args: Args) -> anyhow::Result<Exit> {
         gangs.iter().map(|gang| as_text(&moment, gang)).chain(notes).collect()
     })?;
     Ok(Exit::Done)
+}
+
+/// A kind of Kueue's that a subject names, and the name after it.
+fn kueue_kind(subject: &str) -> Option<(OfKueue, &str)> {
+    let (kind, name) = subject.split_once('/')?;
+    Some(match kind.to_lowercase().as_str() {
+        "workload" | "workloads" | "wl" | "kwl" => (OfKueue::Workload, name),
+        "clusterqueue" | "clusterqueues" | "cq" => (OfKueue::ClusterQueue, name),
+        "localqueue" | "localqueues" | "lq" => (OfKueue::LocalQueue, name),
+        _ => return None,
+    })
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum OfKueue {
+    Workload,
+    ClusterQueue,
+    LocalQueue,
+}
+
+/// What Kueue has to say of a subject; `None`: it is nothing of Kueue's.
+fn of_kueue(
+    scene: &mut Scene,
+    subject: &str,
+    namespace: Option<&str>,
+) -> anyhow::Result<Option<Vec<Account>>> {
+    match kueue_kind(subject) {
+        Some((OfKueue::ClusterQueue, name)) => match scene.cluster_queue(name) {
+            Some(account) => Ok(Some(vec![account])),
+            None => bail!(
+                "there is no ClusterQueue {name}\nhint: {}",
+                known(&scene.cluster_queues(), "ClusterQueues")
+            ),
+        },
+        Some((OfKueue::LocalQueue, name)) => {
+            let meant = scene.local_queues_meant(name, namespace);
+            if meant.is_empty() {
+                let names: Vec<String> = scene.local_queues().iter().map(ToString::to_string).collect();
+                let names: Vec<&str> = names.iter().map(String::as_str).collect();
+                bail!("there is no LocalQueue {name}\nhint: {}", known(&names, "LocalQueues"));
+            }
+            Ok(Some(meant.iter().filter_map(|key| scene.local_queue(key)).collect()))
+        }
+        _ => {
+            let mut meant = scene.workloads_meant(subject, namespace);
+            meant.truncate(MOST_NAMED);
+            let accounts: Vec<Account> = meant.iter().filter_map(|key| scene.workload(key)).collect();
+            Ok(Some(accounts).filter(|accounts| !accounts.is_empty()))
+        }
+    }
+}
+
+fn known(names: &[&str], what: &str) -> String {
+    match names {
+        [] => format!("there are no {what} at all"),
+        some => {
+            let named: Vec<&str> = some.iter().take(MOST_NAMED).copied().collect();
+            format!("the {what} are {}", named.join(", "))
+        }
+    }
+}
+
+fn print_accounts(output: Format, accounts: &[Account]) -> anyhow::Result<()> {
+    let value = match accounts {
+        [one] => one.value.clone(),
+        many => json!({"items": many.iter().map(|account| account.value.clone()).collect::<Vec<_>>()}),
+    };
+    live::print(output, &value, |_| accounts.iter().map(|account| account.text.as_str()).collect())
 }
 
 /// The gangs of one owner are all explained; names in several namespaces mean different things.
@@ -464,6 +573,46 @@ mod tests {
         assert!(said.contains("What would help:"), "{said}");
         let placed = as_text(&moment, &Key::new("ml", "run"));
         assert_eq!(placed, "ml/run is placed\n  1 pod runs on a\n");
+    }
+
+    /// Kueue's objects in a snapshot: the queue, and a Job that waits in it.
+    #[test]
+    fn a_job_in_a_queue_of_kueues_says_why_it_waits() {
+        let kueue = "apiVersion: kueue.x-k8s.io/v1beta2";
+        let text = format!(
+            "{LIVE}---\n{{apiVersion: v1, kind: Namespace, metadata: {{name: ml}}}}\n---\n{kueue}\nkind: ResourceFlavor\nmetadata: {{name: f}}\n\
+             ---\n{kueue}\nkind: ClusterQueue\nmetadata: {{name: cq}}\nspec: {{namespaceSelector: {{}}, resourceGroups: [{{coveredResources: [cpu], \
+             flavors: [{{name: f, resources: [{{name: cpu, nominalQuota: 1}}]}}]}}]}}\n---\n{kueue}\nkind: LocalQueue\n\
+             metadata: {{name: lq, namespace: ml}}\nspec: {{clusterQueue: cq}}\n---\n{kueue}\nkind: Workload\n\
+             metadata: {{name: job-x, namespace: ml, uid: u, ownerReferences: [{{kind: Job, name: x, uid: j}}]}}\nspec: {{queueName: lq, podSets: [{{name: main, count: 2, \
+             template: {{spec: {{containers: [{{name: c, resources: {{requests: {{cpu: 1}}}}}}]}}}}}}]}}\n"
+        );
+        let snapshot = of_yaml(&text);
+        let mut scene = snapshot.kueue();
+        let mut said = |subject: &str| {
+            let accounts = of_kueue(&mut scene, subject, None).unwrap();
+            accounts.map(|accounts| accounts[0].text.clone())
+        };
+        for subject in ["job/x", "workload/job-x"] {
+            let said = said(subject).unwrap();
+            assert!(
+                said.starts_with(
+                    "Workload ml/job-x of Job x waits in LocalQueue ml/lq of ClusterQueue cq: number 1 of 1"
+                ),
+                "{said}"
+            );
+            assert!(said.contains("ExceedsMaxQuota: "), "{said}");
+        }
+        assert!(
+            said("cq/cq").unwrap().starts_with("ClusterQueue cq, BestEffortFIFO: Can admit new workloads")
+        );
+        assert!(said("lq/lq").unwrap().starts_with("LocalQueue ml/lq of ClusterQueue cq"));
+        assert_eq!(said("job/big"), None, "that is the scheduler's");
+        let error = of_kueue(&mut scene, "cq/other", None).unwrap_err().to_string();
+        assert_eq!(error, "there is no ClusterQueue other\nhint: the ClusterQueues are cq");
+        // It is kept in a file.
+        let again = Snapshot::of_documents(&snapshot.documents()).unwrap().unwrap();
+        assert_eq!(again.kueue, snapshot.kueue);
     }
 
     #[test]

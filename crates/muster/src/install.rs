@@ -15,6 +15,7 @@ use muster_runtime::api::{ApiError, Delete};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::path::PathBuf;
 use std::time::Duration;
 
 #[derive(clap::Args)]
@@ -67,6 +68,9 @@ struct Choices {
     /// No NetworkPolicies
     #[arg(long)]
     no_network_policies: bool,
+    /// Kueue's configuration, for the part of Muster that keeps Kueue's workloads
+    #[arg(long, value_name = "FILE")]
+    kueue_config: Option<PathBuf>,
     /// What the default queue deserves of every resource; -1 is unlimited
     #[arg(long, default_value_t = -1, allow_hyphen_values = true, value_name = "N")]
     default_quota: i64,
@@ -99,7 +103,7 @@ enum Format {
 }
 
 impl Choices {
-    fn settings(&self) -> Settings {
+    fn settings(&self) -> anyhow::Result<Settings> {
         let mut settings = Settings {
             namespace: self.namespace.clone(),
             scheduler_names: self.scheduler_name.clone(),
@@ -113,10 +117,20 @@ impl Choices {
         if let Some(image) = &self.image {
             settings.image.clone_from(image);
         }
-        match self.replicas {
+        if let Some(file) = &self.kueue_config {
+            let said = || format!("configuration of Kueue {}", file.display());
+            let text = std::fs::read_to_string(file).with_context(said)?;
+            // What is wrong with it is said now, and not by a pod that does not start.
+            let (_, warnings) = muster_kueue::Settings::read(&text).with_context(said)?;
+            for warning in warnings {
+                eprintln!("warning: configuration of Kueue: {warning}");
+            }
+            settings.kueue_config = serde_saphyr::from_str(&text).with_context(said)?;
+        }
+        Ok(match self.replicas {
             Some(replicas) => settings.with_replicas(replicas),
             None => settings,
-        }
+        })
     }
 }
 
@@ -124,7 +138,7 @@ const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
 pub fn install(args: Args) -> anyhow::Result<Exit> {
     let crds = if args.no_crds { Vec::new() } else { crate::crds::select(&args.groups)? };
-    let objects = objects(&args.choices.settings());
+    let objects = objects(&args.choices.settings()?);
     if args.dry_run {
         let all: Vec<Value> = crds.into_iter().chain(objects).collect();
         let mut out = std::io::BufWriter::new(std::io::stdout().lock());
@@ -270,7 +284,7 @@ fn doomed(settings: &Settings, everything: bool) -> (Vec<Value>, Vec<Value>) {
 }
 
 pub fn uninstall(args: UninstallArgs) -> anyhow::Result<Exit> {
-    let settings = args.choices.settings();
+    let settings = args.choices.settings()?;
     let (doomed, kept) = doomed(&settings, args.everything);
     let crds = if args.everything {
         crate::crds::select(&["kai".to_owned(), "grove".to_owned()])?
@@ -341,13 +355,14 @@ mod tests {
             operator: false,
             monitoring: true,
             no_network_policies: true,
+            kueue_config: None,
             default_quota: 0,
         }
     }
 
     #[test]
     fn what_is_chosen_is_installed() {
-        let all = objects(&choices().settings());
+        let all = objects(&choices().settings().unwrap());
         let text = serde_json::to_string(&all).unwrap();
         assert!(text.contains("r/muster:9") && text.contains("--take-over") && text.contains("elsewhere"));
         assert!(all.iter().any(|o| o["kind"] == "ServiceMonitor"));
@@ -358,9 +373,9 @@ mod tests {
 
     #[test]
     fn people_keep_their_queues() {
-        let (doomed_all, none) = doomed(&choices().settings(), true);
+        let (doomed_all, none) = doomed(&choices().settings().unwrap(), true);
         assert!(none.is_empty());
-        let (gone, kept) = doomed(&choices().settings(), false);
+        let (gone, kept) = doomed(&choices().settings().unwrap(), false);
         assert_eq!(gone.len() + kept.len(), doomed_all.len());
         assert!(kept.iter().all(|o| o["kind"] == "Queue" || o["kind"] == "PriorityClass"));
         assert_eq!(kept.len(), 6, "two queues, four classes");

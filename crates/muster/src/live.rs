@@ -129,6 +129,8 @@ pub struct Snapshot {
     pub objects: Vec<(Kind, Vec<Value>)>,
     /// Kinds that the cluster does not serve, or does not let us read.
     pub left_out: Vec<(Kind, String)>,
+    /// Kueue's objects and configuration, and what its decisions hang on besides; empty unless asked for ([`add_kueue`]).
+    pub kueue: Vec<Value>,
     /// Scheduler names among the settings' that nobody answers to at the moment; none in a file, which does not know.
     pub unanswered: Vec<String>,
 }
@@ -144,6 +146,7 @@ pub async fn snapshot(link: &Link, schedulers: &Schedulers) -> anyhow::Result<Sn
         setup: Setup::default(),
         objects: Vec::new(),
         left_out: Vec::new(),
+        kueue: Vec::new(),
         unanswered: Vec::new(),
     };
     let mut conf_maps = Vec::new();
@@ -179,6 +182,76 @@ pub async fn snapshot(link: &Link, schedulers: &Schedulers) -> anyhow::Result<Sn
         snapshot.unanswered = unanswered(leases, &snapshot.setup, snapshot.taken);
     }
     Ok(snapshot)
+}
+
+/// Kueue's kinds: what they are called in paths and in objects.
+const OF_KUEUE: [(&str, &str); 7] = [
+    ("topologies", "Topology"),
+    ("resourceflavors", "ResourceFlavor"),
+    ("admissionchecks", "AdmissionCheck"),
+    ("cohorts", "Cohort"),
+    ("clusterqueues", "ClusterQueue"),
+    ("localqueues", "LocalQueue"),
+    ("workloads", "Workload"),
+];
+
+const KUEUE: &str = "kueue.x-k8s.io/v1beta2";
+
+/// Reads Kueue's objects too, as far as the cluster has them and we may.
+pub async fn add_kueue(link: &Link, snapshot: &mut Snapshot) {
+    let lists = OF_KUEUE.map(|(plural, kind)| async move {
+        (KUEUE, kind, list(&link.api, &format!("/apis/{KUEUE}/{plural}")).await.unwrap_or_default())
+    });
+    let limits =
+        async { ("v1", "LimitRange", list(&link.api, "/api/v1/limitranges").await.unwrap_or_default()) };
+    let (lists, limits) = tokio::join!(futures::future::join_all(lists), limits);
+    for (version, kind, items) in lists.into_iter().chain([limits]) {
+        for mut item in items {
+            let Value::Object(fields) = &mut item else { continue };
+            fields.insert("apiVersion".into(), json!(version));
+            fields.insert("kind".into(), json!(kind));
+            if let Some(Value::Object(meta)) = fields.get_mut("metadata") {
+                meta.remove("managedFields");
+                if let Some(Value::Object(annotations)) = meta.get_mut("annotations") {
+                    annotations.remove(LAST_APPLIED);
+                }
+            }
+            snapshot.kueue.push(item);
+        }
+    }
+    let home = "/api/v1/namespaces/muster-system/configmaps/muster-kueue";
+    let file = link.api.get_path(home).await.ok();
+    let file = file.as_ref().and_then(|map| map["data"][muster_install::settings::KUEUE_FILE].as_str());
+    if let Some(mut config) = file.and_then(|text| serde_saphyr::from_str::<Value>(text).ok())
+        && config.is_object()
+    {
+        config["apiVersion"] = json!(KUEUE_CONFIG.0);
+        config["kind"] = json!(KUEUE_CONFIG.1);
+        snapshot.kueue.push(config);
+    }
+}
+
+/// What Kueue's configuration is, among other objects.
+const KUEUE_CONFIG: (&str, &str) = ("config.kueue.x-k8s.io/v1beta2", "Configuration");
+
+/// Objects that only Kueue's decisions hang on.
+fn is_of_kueue(object: &Value) -> bool {
+    let version = object["apiVersion"].as_str().unwrap_or_default();
+    version.starts_with("kueue.x-k8s.io/")
+        || version.starts_with("config.kueue.x-k8s.io/")
+        || (version == "v1" && object["kind"] == "LimitRange")
+}
+
+/// What Kueue would decide about these objects.
+pub fn kueue_of<'a>(
+    objects: impl IntoIterator<Item = &'a Value> + Clone,
+    now: Timestamp,
+) -> muster_kueue::explain::Scene {
+    let config =
+        objects.clone().into_iter().find(|object| object["kind"] == KUEUE_CONFIG.1 && is_of_kueue(object));
+    let read = config.and_then(|config| muster_kueue::Settings::read(&config.to_string()).ok());
+    let settings = read.map(|(settings, _)| settings).unwrap_or_default();
+    muster_kueue::explain::Scene::new(objects, &settings, now)
 }
 
 /// Without these there is nothing to say about scheduling.
@@ -327,6 +400,13 @@ impl Snapshot {
         self.objects.iter().filter(move |(k, _)| *k == kind).flat_map(|(_, items)| items)
     }
 
+    /// What Kueue would decide.
+    pub fn kueue(&self) -> muster_kueue::explain::Scene {
+        let around = [Kind::Namespace, Kind::Node, Kind::Pod].into_iter().flat_map(|kind| self.of(kind));
+        let all: Vec<&Value> = around.chain(&self.kueue).collect();
+        kueue_of(all.iter().copied(), self.taken)
+    }
+
     pub fn now(&self) -> Time {
         Time(self.taken.as_millisecond())
     }
@@ -344,6 +424,7 @@ impl Snapshot {
         });
         std::iter::once(head)
             .chain(self.objects.iter().flat_map(|(_, items)| items.iter().cloned()))
+            .chain(self.kueue.iter().cloned())
             .collect()
     }
 
@@ -377,6 +458,7 @@ impl Snapshot {
             setup,
             objects: objects.into(),
             left_out: Vec::new(),
+            kueue: documents.iter().filter(|object| is_of_kueue(object)).cloned().collect(),
             unanswered: Vec::new(),
         }))
     }

@@ -290,6 +290,7 @@ pub async fn run(
             Admission::Webhooks(mut options) => {
                 options.grouper = Some(grouper_at_admission(&foresight));
                 options.settings.grove = grove_rules(&wanted);
+                options.settings.kueue = Some(wanted.kueue.managed.clone());
                 drop(tasks.spawn(without_end(muster_webhook::start(&cx, *options))))
             }
             Admission::InProcess(hook) => {
@@ -297,6 +298,7 @@ pub async fn run(
                     scheduler_names: wanted.grouped.clone(),
                     queue_label: wanted.queue_label.clone(),
                     grove: grove_rules(&wanted),
+                    kueue: Some(wanted.kueue.managed.clone()),
                     ..Default::default()
                 };
                 let (world, filled) = muster_webhook::Watched::with(&cx, &settings);

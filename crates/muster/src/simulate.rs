@@ -88,12 +88,17 @@ impl Input {
         !self.files.is_empty()
     }
 
-    fn objects(&self) -> anyhow::Result<Vec<Value>> {
+    pub fn objects(&self) -> anyhow::Result<Vec<Value>> {
         let mut objects = Vec::new();
         for file in &self.files {
             objects.extend(read_objects(file)?);
         }
         Ok(objects)
+    }
+
+    /// The time that is given, or that of the clock.
+    pub fn now(&self) -> anyhow::Result<jiff::Timestamp> {
+        self.now.as_deref().map_or_else(|| Ok(jiff::Timestamp::now()), read_time)
     }
 
     /// The files as a snapshot, if one of them is, with the time and the settings that are given beside it.

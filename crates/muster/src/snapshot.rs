@@ -44,7 +44,12 @@ enum Format {
 
 pub fn run(args: Args) -> anyhow::Result<Exit> {
     let Args { target, schedulers, scenario, file, output } = args;
-    let snapshot = runtime()?.block_on(async { live::snapshot(&target.link().await?, &schedulers).await })?;
+    let snapshot = runtime()?.block_on(async {
+        let link = target.link().await?;
+        let mut snapshot = live::snapshot(&link, &schedulers).await?;
+        live::add_kueue(&link, &mut snapshot).await;
+        anyhow::Ok(snapshot)
+    })?;
     let documents = if scenario { in_scenario(&snapshot) } else { snapshot.documents() };
     let text = match output {
         Format::Yaml => muster_install::yaml::documents(&documents),

@@ -50,6 +50,9 @@ pub struct Args {
     /// Only the cluster: start none of Muster's services, so that others can
     #[arg(long)]
     no_services: bool,
+    /// Start none of the controllers of Kubernetes (jobs, deployments, garbage collection, ..), so that kube-controller-manager can
+    #[arg(long)]
+    no_controllers: bool,
     /// What to print once the cluster is ready
     #[arg(short, long, value_enum, default_value_t = Format::Text)]
     output: Format,
@@ -120,10 +123,10 @@ async fn run(args: Args) -> anyhow::Result<Exit> {
     let cancel = CancellationToken::new();
     let mut tasks = tokio::task::JoinSet::new();
     tasks.spawn(listener.serve(server.clone(), cancel.clone()));
-    tasks.spawn({
+    if !args.no_controllers {
         let server = server.clone();
-        async move { server.run().await }
-    });
+        tasks.spawn(async move { server.run().await });
+    }
     endpoint
         .write_kubeconfig(&kubeconfig)
         .with_context(|| format!("cannot write {}", kubeconfig.display()))?;
@@ -146,6 +149,10 @@ async fn run(args: Args) -> anyhow::Result<Exit> {
             kubelet_version: match kube_version {
                 KubeVersion::V1_35 => "v1.35.0".into(),
                 KubeVersion::V1_36 => "v1.36.3".into(),
+            },
+            components: match args.no_controllers {
+                true => [muster_sim::Component::Nodes, muster_sim::Component::Kubelet].into(),
+                false => muster_sim::Component::all(),
             },
             ..Default::default()
         },

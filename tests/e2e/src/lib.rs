@@ -10,3 +10,4 @@ pub mod normal;
 pub mod requests;
 pub mod samples;
 pub mod script;
+pub mod sequences;

@@ -194,7 +194,7 @@ impl Step {
     }
 }
 
-fn outcome(request: &Request, response: &Response) -> Outcome {
+pub(crate) fn outcome(request: &Request, response: &Response) -> Outcome {
     let headers = ["content-type", "warning", "retry-after", "allow", "www-authenticate"]
         .into_iter()
         .map(|name| (name.to_owned(), response.header(name)))

@@ -213,6 +213,100 @@ proptest! {
         prop_assert_eq!(order, expected);
     }
 
+    /// In trees of cohorts of any depth, with quotas and limits on every level.
+    #[test]
+    fn quota_holds_in_deep_trees(
+        cohorts in proptest::collection::vec((0..6_usize, 0..6_i64, proptest::option::of(0..5_i64), proptest::option::of(0..5_i64)), 1..7),
+        plan in plans(),
+    ) {
+        let mut state = build(&plan);
+        state.cohort_specs.clear();
+        for (i, (parent, nominal, borrowing, lending)) in cohorts.iter().enumerate() {
+            // Parents come first, so there is no circle.
+            let parent = (i > 0).then(|| format!("c{}", parent % i).into());
+            let bounds = |limit: &Option<i64>| limit.filter(|_| parent.is_some());
+            let lending = bounds(lending).map(|l| l.min(*nominal));
+            let groups = group(vec![quotas("a", *nominal, bounds(borrowing), lending)]);
+            let name: muster_model::Name = format!("c{i}").into();
+            state.cohort_specs.insert(name.clone(), Cohort { name, parent, groups, weight: Weight::default() });
+        }
+        for (i, queue) in state.queue_specs.values_mut().enumerate() {
+            queue.cohort = Some(format!("c{}", (i * 7 + 3) % cohorts.len()).into());
+        }
+        state.touch();
+        state.settle(Time(0));
+        let mut n_admitted = 0;
+        for (i, job) in jobs(&plan).into_iter().enumerate() {
+            let now = Time(i64::try_from(i).unwrap() * 1000);
+            state.put_workload(job, now);
+            n_admitted += state.run(now).admitted.len();
+            check_quota(&state);
+            check_charges(&state);
+            if i % 3 == 2 {
+                release_evicted(&mut state, now);
+            }
+            if i % 4 == 3 {
+                finish_one(&mut state, now);
+            }
+            check_quota(&state);
+        }
+        let room: i64 = state.tree.queue_ids().chain(state.tree.cohort_ids())
+            .flat_map(|n| pairs(&state).into_iter().map(move |p| (n, p)))
+            .map(|(n, p)| state.tree.cell(n, p).subtree).sum();
+        prop_assert!(n_admitted == 0 || room > 0, "nothing comes of nothing");
+    }
+
+    /// In a cohort of strict queues, whatever others borrow, everyone who asks for no more than its own queue's quota gets in as long as others
+    /// come to an end, and nobody overtakes whoever is before it in its queue.
+    #[test]
+    fn nobody_starves_in_a_cohort_of_strict_queues(
+        quotas_of in proptest::collection::vec(1..6_i64, 2..4),
+        sizes in proptest::collection::vec((0..4_usize, 1..6_i64, 0..3_i32), 1..24),
+    ) {
+        let mut state = empty(Settings::default(), &["a"]);
+        state.cohort_specs.insert("c".into(), Cohort {
+            name: "c".into(), parent: None, groups: Vec::new(), weight: Weight::default(),
+        });
+        for (i, quota) in quotas_of.iter().enumerate() {
+            let mut queue = cluster_queue(&format!("q{i}"), Some("c"), vec![quotas("a", *quota, None, None)]);
+            queue.strategy = Queueing::Strict;
+            queue.preemption = Preemption { within_cohort: Reclaim::Any, ..Preemption::default() };
+            add_queue(&mut state, queue);
+        }
+        let mut expected: Vec<Vec<(i32, usize)>> = vec![Vec::new(); quotas_of.len()];
+        for (i, (queue, cpus, priority)) in sizes.iter().enumerate() {
+            let queue = queue % quotas_of.len();
+            let cpus = (*cpus).min(quotas_of[queue]);
+            let created = i64::try_from(i).unwrap() * 1000;
+            state.put_workload(workload(&format!("w{i:02}"), &format!("q{queue}"), *priority, created, cpus, 1), Time(0));
+            expected[queue].push((-*priority, i));
+        }
+        let mut first: Vec<String> = Vec::new();
+        for step in 0..2000 {
+            let now = Time(step);
+            let run = state.run(now);
+            for admitted in run.admitted {
+                let name = admitted.key.name.to_string();
+                if !first.contains(&name) {
+                    first.push(name);
+                }
+            }
+            check_quota(&state);
+            release_evicted(&mut state, now);
+            if state.by_key.is_empty() {
+                break;
+            }
+            finish_one(&mut state, now);
+        }
+        prop_assert!(state.by_key.is_empty(), "{:?} never got in", state.by_key.keys().collect::<Vec<_>>());
+        for queue in &mut expected {
+            queue.sort_unstable();
+            let names: Vec<String> = queue.iter().map(|(_, i)| format!("w{i:02}")).collect();
+            let got: Vec<&String> = first.iter().filter(|name| names.contains(name)).collect();
+            prop_assert_eq!(got, names.iter().collect::<Vec<_>>());
+        }
+    }
+
     #[test]
     fn shares_converge_to_weights(weights in proptest::collection::vec(1..4_i64, 2..5), pool in 6..30_i64, late in any::<bool>()) {
         let settings = Settings { fair_sharing: Some(FairSharing::default()), ..Settings::default() };

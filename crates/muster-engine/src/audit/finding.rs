@@ -292,6 +292,17 @@ pub enum Finding {
         pod: Key,
         by: Key,
     },
+    /// The node is of another tree's pool, or not of the pool of the pod's own.
+    OutsidePool {
+        pod: Key,
+        node: Name,
+    },
+    /// The victim's queue lets others wait longer before they take from it.
+    TooEarlyFrom {
+        pod: Key,
+        by: Key,
+        until: Time,
+    },
     /// Preemption across queues.
     OtherQueue {
         pod: Key,
@@ -514,6 +525,16 @@ impl fmt::Display for Finding {
             Self::EvictedForNothing { by } => write!(f, "pods were evicted for gang {by}, which got nothing"),
             Self::OtherDialect { pod, by } => {
                 write!(f, "pod {pod} is evicted for gang {by}, which lives by other rules")
+            }
+            Self::OutsidePool { pod, node } => {
+                write!(f, "pod {pod} goes to node {node}, which is not for its tree of queues")
+            }
+            Self::TooEarlyFrom { pod, by, until } => {
+                write!(
+                    f,
+                    "pod {pod} is reclaimed for gang {by}, which may take from its queue at {} only",
+                    until.0
+                )
             }
             Self::OtherQueue { pod, victim, preemptor } => {
                 write!(f, "pod {pod} of queue {victim} is preempted by queue {preemptor}")

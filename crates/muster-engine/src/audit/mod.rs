@@ -27,6 +27,7 @@ pub use finding::{Finding, When};
 use muster_model::volcano::{Hook, PluginKind};
 use muster_model::{
     Action, Cluster, Decisions, Dialect, Evict, Gang, Key, Min, Name, Node, Placement, Pod, PodState, Policy,
+    Reach,
 };
 use std::collections::BTreeMap;
 
@@ -47,11 +48,39 @@ pub fn audit(before: &Cluster, policy: &Policy, decisions: &Decisions) -> Vec<Fi
             rules::check(&world, &scene, &mut findings);
         }
     }
+    pools(&world, &mut findings);
     gangs::check(&world, &mut findings);
     queues::check(&world, &mut findings);
     victims::check(&world, &mut findings);
     volcano::check(&world, &mut findings);
     findings
+}
+
+/// Everyone goes to nodes of its own tree's pool, and to nobody else's.
+fn pools(world: &World<'_>, findings: &mut Vec<Finding>) {
+    let pool_of = |tree: Dialect| match world.policy.trees.get(&tree) {
+        Some(Reach::Nodes { label, values }) => Some((label, values)),
+        _ => None,
+    };
+    let trees = [Dialect::Kai, Dialect::Volcano, Dialect::T9k, Dialect::Koordinator, Dialect::Kubernetes];
+    for (pod, fate) in world.fate.iter().enumerate() {
+        let (Fate::Bound(place) | Fate::Promised(place) | Fate::Moved(_, place), Some(gang)) =
+            (fate, world.gang_of[pod])
+        else {
+            continue;
+        };
+        let Some(queue) = world.queues.get(&*world.gang(gang).queue) else { continue };
+        let own = world.cluster.queues[*queue].dialect();
+        let node = world.node(place.node);
+        let is_in = |tree: Dialect| {
+            pool_of(tree).map(|(label, values)| node.labels.get(label).is_some_and(|v| values.contains(v)))
+        };
+        let right = is_in(own).unwrap_or_else(|| trees.iter().all(|other| is_in(*other) != Some(true)));
+        if !right {
+            let (pod, node) = (world.pod(pod).key.clone(), node.name.clone());
+            findings.push(Finding::OutsidePool { pod, node });
+        }
+    }
 }
 
 /// Whether nodes are filtered by what pods say about them: under Volcano that is a plugin, and may be off.

@@ -1,7 +1,9 @@
 //! Queues: only whole lines of parents, only leaves, and no limit or quota crossed by what was decided.
 
 use super::{Fate, Finding, World};
-use muster_model::{Bound, Dialect, GPU, Gang, Node, Placement, Pod, Preemptibility, Resource, ShareSize};
+use muster_model::{
+    Bound, Dialect, GPU, Gang, Node, Placement, Pod, Preemptibility, Reach, Resource, Share, ShareSize,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What queues count.
@@ -13,7 +15,11 @@ pub(super) fn check(world: &World<'_>, findings: &mut Vec<Finding>) {
     let of_kai = world.cluster.queues.iter().filter(|queue| queue.dialect() == Dialect::Kai);
     let parents: BTreeSet<&str> = of_kai.filter_map(|queue| queue.parent.as_deref()).collect();
     let mut books: BTreeMap<usize, Book> = BTreeMap::new();
-    for (gang, members) in world.members.iter().enumerate().filter(|(gang, _)| !world.is_volcano(*gang)) {
+    for (gang, members) in world.members.iter().enumerate() {
+        let is_volcano = world.is_volcano(gang);
+        if is_volcano && above(world, Dialect::Volcano).is_none() {
+            continue;
+        }
         let gang = world.gang(gang);
         let placed = members.iter().any(|pod| matches!(world.fate[*pod], Fate::Bound(_) | Fate::Promised(_)));
         let line = line(world, &gang.queue);
@@ -21,7 +27,7 @@ pub(super) fn check(world: &World<'_>, findings: &mut Vec<Finding>) {
             let (key, queue) = (gang.key.clone(), gang.queue.clone());
             if line.is_none() {
                 findings.push(Finding::QueueMissing { gang: key, queue });
-            } else if world.policy.full_hierarchy && parents.contains(&*gang.queue) {
+            } else if !is_volcano && world.policy.full_hierarchy && parents.contains(&*gang.queue) {
                 findings.push(Finding::QueueNotLeaf { gang: key, queue });
             }
         }
@@ -29,7 +35,9 @@ pub(super) fn check(world: &World<'_>, findings: &mut Vec<Finding>) {
         for pod in members {
             book.enter(world, gang, *pod);
         }
-        for queue in line.iter().flatten() {
+        // What Volcano's own queues may have is judged by Volcano's rules.
+        let counted = line.iter().flatten();
+        for queue in counted.filter(|queue| world.cluster.queues[**queue].dialect() != Dialect::Volcano) {
             books.entry(*queue).or_default().add(&book);
         }
     }
@@ -48,15 +56,56 @@ pub(super) fn line(world: &World<'_>, queue: &str) -> Option<Vec<usize>> {
         // All parents stand for one without bounds, and a queue without a parent does not take part.
         return parent.map(|_| line);
     }
-    while let Some(name) = parent {
-        let queue = world.queues.get(&**name).copied()?;
+    let tree = world.cluster.queues[line[0]].dialect();
+    // Volcano's queues hang from one root that need not be there.
+    let at_top = |queue: usize| tree == Dialect::Volcano || world.cluster.queues[queue].parent.is_none();
+    let mut over = above(world, tree).filter(|_| tree != Dialect::Kai);
+    if tree == Dialect::Volcano {
+        parent = None;
+    }
+    loop {
+        let last = line.last().copied()?;
+        let next = match parent {
+            Some(name) => world.queues.get(&**name).copied()?,
+            None if at_top(last) && over.is_some() => {
+                let name = over.take()?;
+                let queue = world.queues.get(&**name).copied()?;
+                if world.cluster.queues[queue].dialect() != Dialect::Kai {
+                    return None;
+                }
+                if !world.policy.full_hierarchy {
+                    let hangs = world.cluster.queues[queue].parent.is_some();
+                    line.push(queue);
+                    return hangs.then_some(line);
+                }
+                queue
+            }
+            None => return Some(line),
+        };
         if line.len() > world.queues.len() {
             return None;
         }
-        line.push(queue);
-        parent = world.cluster.queues[queue].parent.as_ref();
+        line.push(next);
+        parent = world.cluster.queues[next].parent.as_ref();
     }
-    Some(line)
+}
+
+/// The queue that the policy puts a tree under.
+pub(super) fn above<'w>(world: &'w World<'_>, tree: Dialect) -> Option<&'w muster_model::Name> {
+    match world.policy.trees.get(&tree) {
+        Some(Reach::Under(queue)) if tree != Dialect::Kai => Some(queue),
+        _ => None,
+    }
+}
+
+/// The trees of the two queues just below the lowest one that both are in, or of their roots.
+pub(super) fn parting(world: &World<'_>, a: &str, b: &str) -> Option<(Dialect, Dialect)> {
+    let (a, b) = (line(world, a)?, line(world, b)?);
+    let tree = |line: &[usize], other: &[usize]| {
+        let common = line.iter().position(|queue| other.contains(queue)).unwrap_or(line.len());
+        world.cluster.queues[line[common.saturating_sub(1)]].dialect()
+    };
+    Some((tree(&a, &b), tree(&b, &a)))
 }
 
 /// What a queue holds.
@@ -111,7 +160,7 @@ impl Book {
         for (i, resource) in COUNTED.iter().enumerate() {
             let Some(share) = queue.shares.get(resource) else { continue };
             let (queue, resource) = (queue.name.clone(), resource.clone());
-            if let Some((limit, before, after)) = self.all.crossed(i, share.limit) {
+            if let Some((limit, before, after)) = self.all.crossed(i, most(share)) {
                 let (queue, resource) = (queue.clone(), resource.clone());
                 findings.push(Finding::OverLimit { queue, resource, before, after, limit });
             }
@@ -137,6 +186,19 @@ impl Account {
         let (before, after) = (self.before[resource], self.after[resource]);
         let grew = self.asked[resource] > 0 && after > before;
         (grew && after > i128::from(bound)).then_some((bound, before, after))
+    }
+}
+
+/// The limit, or what is deserved and may be borrowed if that is less.
+fn most(share: &Share) -> Bound {
+    let borrowed = match (share.quota, share.borrowing) {
+        (Bound::At(quota), Bound::At(more)) => Bound::At(quota.max(0).saturating_add(more.max(0))),
+        _ => Bound::Unlimited,
+    };
+    match (share.limit, borrowed) {
+        (Bound::At(limit), Bound::At(borrowed)) => Bound::At(limit.min(borrowed)),
+        (Bound::At(one), _) | (_, Bound::At(one)) => Bound::At(one),
+        _ => Bound::Unlimited,
     }
 }
 

@@ -2,8 +2,8 @@
 
 use super::{Finding, Place, Scene, World};
 use muster_model::{
-    AffinityTerm, Expr, Key, Labels, Name, Node, NodeReason, NodeTerm, Op, Pod, PodState, Pool, SpreadRule,
-    TaintEffect, VolumeNeed,
+    AffinityTerm, Conditions, Expr, Key, Labels, Name, Node, NodeReason, NodeTerm, Op, Pod, PodState, Pool,
+    SpreadRule, TaintEffect, VolumeNeed,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -35,7 +35,9 @@ fn forbidden(pod: &Pod, node: &Node, reason: NodeReason, other: Option<&Pod>) ->
 /// Rules that ask nothing of other pods.
 fn alone(world: &World<'_>, pod: &Pod, place: Place<'_>, findings: &mut Vec<Finding>) {
     let (node, shape) = (world.node(place.node), &pod.shape);
-    if !node.conditions.usable() {
+    // To Volcano, taints say what matters of a node's pressure.
+    let told = Conditions { pressure: node.conditions.pressure && pod.volcano.is_none(), ..node.conditions };
+    if !told.usable() {
         findings.push(forbidden(pod, node, NodeReason::NotUsable, None));
     }
     if !in_pool(&world.policy.pool, &node.labels) {

@@ -90,6 +90,7 @@ impl Case {
             shares: Default::default(),
             preempt_min_runtime: None,
             reclaim_min_runtime: None,
+            reclaim: muster_model::Reclaim::default(),
             usage: Default::default(),
             tree: muster_model::Dialect::Kai,
             volcano: None,
@@ -196,7 +197,14 @@ impl Case {
 
     fn evict(mut self, name: &str, action: Action, by: Option<&str>, moved: bool) -> Self {
         let gang = key(name.rsplit_once('-').unwrap().0);
-        self.decisions.evictions.push(Evict { pod: key(name), gang, action, by: by.map(key), moved });
+        self.decisions.evictions.push(Evict {
+            pod: key(name),
+            gang,
+            action,
+            by: by.map(key),
+            moved,
+            forced: false,
+        });
         self
     }
 
@@ -1372,7 +1380,7 @@ fn random_decisions_are_survived() {
             if rng.percent(30) {
                 let by = rng.percent(80).then(|| rng.pick(&cluster.gangs).key.clone());
                 let (pod, moved) = (pod.key.clone(), rng.percent(50));
-                decisions.evictions.push(Evict { pod, gang: gang.clone(), action, by, moved });
+                decisions.evictions.push(Evict { pod, gang: gang.clone(), action, by, moved, forced: false });
             }
             if rng.percent(30) {
                 decisions.pipelined.push(Pipeline { pod: pod.key.clone(), gang, action, placement });

@@ -1,7 +1,7 @@
 //! Victims: whoever is evicted was allowed to be, for somebody who got something, and what is left of its gang makes sense.
 
 use super::gangs::{Tree, count};
-use super::queues::line;
+use super::queues::{line, parting};
 use super::{Fate, Finding, World};
 use muster_model::{
     Action, Dialect, Evict, Gang, Grace, Key, MinRuntimeRule, PodState, Preemptibility, Span, Time,
@@ -51,23 +51,31 @@ fn right(world: &World<'_>, victim: usize, pod: usize, evict: &Evict, findings: 
     };
     let queue_of = |gang: &Gang| Some(&world.cluster.queues[*world.queues.get(&*gang.queue)?]);
     if let (Some(mine), Some(theirs)) = (queue_of(by), queue_of(victim)) {
-        // Only KAI's and T9k's queues take from others, and never across trees.
-        let never = matches!(mine.dialect(), Dialect::Koordinator | Dialect::Kubernetes)
+        // Only KAI's and T9k's queues take from others, and across trees only where both are below queues of one tree.
+        let judged = match evict.action {
+            Action::Reclaim => parting(world, &by.queue, &victim.queue),
+            _ => Some((mine.dialect(), theirs.dialect())),
+        };
+        let never = judged.is_some_and(|(one, _)| matches!(one, Dialect::Koordinator | Dialect::Kubernetes))
             && evict.action == Action::Reclaim;
-        if mine.dialect() != theirs.dialect() || never {
+        if judged.is_some_and(|(one, other)| one != other) || never {
             findings.push(Finding::OtherQueue {
                 pod: pod.clone(),
                 victim: victim.queue.clone(),
                 preemptor: by.queue.clone(),
             });
         }
-        if mine.dialect() == Dialect::T9k && theirs.priority >= mine.priority {
+        let by_rank = judged == Some((Dialect::T9k, Dialect::T9k));
+        if by_rank && theirs.priority >= mine.priority {
             findings.push(Finding::NotLower {
                 pod: pod.clone(),
                 victim: theirs.priority,
                 preemptor: mine.priority,
             });
         }
+    }
+    if evict.action == Action::Reclaim {
+        too_early(world, victim, by, pod, findings);
     }
     match evict.action {
         Action::Preempt => {
@@ -93,6 +101,25 @@ fn right(world: &World<'_>, victim: usize, pod: usize, evict: &Evict, findings: 
             findings.push(Finding::Lost { pod: pod.clone() });
         }
         _ => {}
+    }
+}
+
+/// Whether the taker has waited as long as the victim's queue, or else one above it, lets others wait.
+pub(super) fn too_early(world: &World<'_>, victim: &Gang, by: &Gang, pod: &Key, findings: &mut Vec<Finding>) {
+    let mut names: Vec<&muster_model::Name> = vec![&victim.queue];
+    let mut after = None;
+    while let Some(queue) = names.last().and_then(|name| world.queues.get(&***name)) {
+        let queue = &world.cluster.queues[*queue];
+        after = after.or(queue.reclaim.after);
+        match &queue.parent {
+            Some(parent) if !names.contains(&parent) && names.len() < 64 => names.push(parent),
+            _ => break,
+        }
+    }
+    let since = by.last_eviction.unwrap_or(by.created).max(by.created);
+    let until = since + after.unwrap_or(Span::ZERO);
+    if after.is_some_and(|after| after > Span::ZERO) && world.cluster.now < until {
+        findings.push(Finding::TooEarlyFrom { pod: pod.clone(), by: by.key.clone(), until });
     }
 }
 

@@ -4,7 +4,7 @@
 
 use super::{Fate, Finding, World};
 use muster_model::volcano::{Conf, Hook, PluginKind};
-use muster_model::{Dialect, PodState, Resource};
+use muster_model::{Action, Dialect, PodState, Resource, own_name};
 use std::collections::BTreeMap;
 
 pub(super) fn check(world: &World<'_>, findings: &mut Vec<Finding>) {
@@ -18,7 +18,7 @@ pub(super) fn check(world: &World<'_>, findings: &mut Vec<Finding>) {
     }
     let bounded = votes(Hook::Allocatable, |kind| matches!(kind, PluginKind::Capacity(_)));
     if bounded && !has_gang_actions(conf) {
-        capabilities(world, findings);
+        capabilities(world, votes(Hook::Hierarchy, |kind| matches!(kind, PluginKind::Capacity(_))), findings);
     }
 }
 
@@ -37,6 +37,12 @@ fn victims(world: &World<'_>, findings: &mut Vec<Finding>) {
         if let Some(by) = by.filter(|by| world.gang(**by).dialect() != world.gang(victim).dialect()) {
             let (pod, by) = (world.pod(pod).key.clone(), world.gang(*by).key.clone());
             findings.push(Finding::OtherDialect { pod, by });
+        } else if let Some(by) = by
+            && world.is_volcano(victim)
+            && matches!(evict.action, Action::Reclaim | Action::GangReclaim)
+        {
+            let pod = &world.pod(pod).key;
+            super::victims::too_early(world, world.gang(victim), world.gang(*by), pod, findings);
         }
     }
 }
@@ -71,8 +77,33 @@ fn minimums(world: &World<'_>, findings: &mut Vec<Finding>) {
     }
 }
 
-/// What was decided took no queue over what it can have at most.
-fn capabilities(world: &World<'_>, findings: &mut Vec<Finding>) {
+/// A queue and, in a tree, those above it.
+fn line<'w>(world: &'w World<'_>, queue: usize, in_tree: bool) -> Vec<usize> {
+    let mut line = vec![queue];
+    let named = |name: &str| {
+        let all = world.cluster.queues.iter().enumerate();
+        let of_tree = all.filter(|(_, queue)| queue.dialect() == Dialect::Volcano);
+        of_tree.filter(|(_, queue)| own_name(&queue.name) == name).map(|(i, _)| i).next_back()
+    };
+    while let Some(last) = line.last().filter(|_| in_tree) {
+        let last: &'w muster_model::Queue = &world.cluster.queues[*last];
+        let parent = last.parent.as_deref().map_or("root", own_name);
+        match named(parent).filter(|parent| !line.contains(parent)) {
+            Some(parent) => line.push(parent),
+            None => break,
+        }
+    }
+    line
+}
+
+/// What was decided took no queue over what it can have at most, nor one above it in a tree.
+fn capabilities(world: &World<'_>, in_tree: bool, findings: &mut Vec<Finding>) {
+    let lines: BTreeMap<usize, Vec<usize>> = world
+        .queues
+        .values()
+        .filter(|queue| world.cluster.queues[**queue].dialect() == Dialect::Volcano)
+        .map(|queue| (*queue, line(world, *queue, in_tree)))
+        .collect();
     // By queue and resource: held before, held afterwards, and newly given.
     let mut sums: BTreeMap<(usize, &Resource), (i128, i128, bool)> = BTreeMap::new();
     for (gang, members) in world.members.iter().enumerate() {
@@ -86,10 +117,12 @@ fn capabilities(world: &World<'_>, findings: &mut Vec<Finding>) {
             let given = matches!(fate, Fate::Bound(_) | Fate::Promised(_));
             let after = given || (before && matches!(fate, Fate::Rest));
             for (resource, amount) in pod.shape.requests.iter() {
-                let sum = sums.entry((queue, resource)).or_default();
-                sum.0 += if before { i128::from(amount) } else { 0 };
-                sum.1 += if after { i128::from(amount) } else { 0 };
-                sum.2 |= given && amount > 0;
+                for up in lines.get(&queue).into_iter().flatten() {
+                    let sum = sums.entry((*up, resource)).or_default();
+                    sum.0 += if before { i128::from(amount) } else { 0 };
+                    sum.1 += if after { i128::from(amount) } else { 0 };
+                    sum.2 |= given && amount > 0;
+                }
             }
         }
     }

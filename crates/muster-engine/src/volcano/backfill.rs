@@ -49,7 +49,8 @@ impl Session<'_> {
         let mut pods = Vec::new();
         while let Some(job) = heap.pop(order) {
             for pod in &self.jobs[job].tasks {
-                if self.status(*pod) == St::Pending && self.is_best_effort(*pod) {
+                let may = self.allowed_above(self.jobs[job].queue, *pod);
+                if may && self.status(*pod) == St::Pending && self.is_best_effort(*pod) {
                     pods.push((job, *pod));
                 }
             }

@@ -387,7 +387,8 @@ impl Session<'_> {
         let asked = Res::of_need(self.need(pod));
         let fading = fading as f64 / 1000.0;
         // Nobody has more tiers than this, and tiers that nobody has would be counted one by one.
-        let highest = (*highest).min(lowest.saturating_add(MOST_TIERS));
+        // The whole cluster is the last of them.
+        let highest = highest.saturating_add(1).min(lowest.saturating_add(MOST_TIERS));
         let tiers: Vec<(i64, f64)> =
             (*lowest..=highest).map(|tier| (tier, fading.powi((tier - 1).clamp(0, 64) as i32))).collect();
         let all: f64 = tiers.iter().map(|(_, weight)| weight).sum();
@@ -400,6 +401,7 @@ impl Session<'_> {
             let mut sum = 0.0;
             for (tier, weight) in &tiers {
                 let home = domains.around(*node).find(|d| domains.rows[*d].tier == *tier);
+                let home = home.or((*tier == domains.top_tier()).then_some(domains.top()));
                 let full = home
                     .map_or(1.0, |d| *known.entry(d).or_insert_with(|| self.pack_domain(conf, d, &asked)));
                 sum += weight * full;

@@ -283,6 +283,11 @@ impl Session<'_> {
         }
     }
 
+    /// Whether a job has waited as long as a queue lets others wait before they take from it.
+    pub fn may_ask(&self, job: usize, victim: usize) -> bool {
+        self.st.may_take_from(self.jobs[job].gang, self.queues[victim].id) <= self.st.now
+    }
+
     fn reclaim_for(&mut self, pod: PodId, job: usize, queue: usize) {
         for node in self.nodes.clone() {
             if !self.predicate_for_taking(pod, node) {
@@ -295,7 +300,7 @@ impl Session<'_> {
                 .filter(|p| {
                     self.job_of_pod(*p).is_some_and(|v| {
                         let other = self.jobs[v].queue;
-                        other != queue && self.queues[other].vc.reclaimable
+                        other != queue && self.queues[other].vc.reclaimable && self.may_ask(job, other)
                     })
                 })
                 .collect();
@@ -313,7 +318,11 @@ impl Session<'_> {
                 }
                 self.send_away(victim);
             }
-            if self.fits_soon(pod, node) && self.put(pod, node, false) {
+            // What evicting these did not mend, promising does not either.
+            let good = self.fits_soon(pod, node)
+                && self.allowed_above(queue, pod)
+                && self.predicate(pod, node).is_ok();
+            if good && self.put(pod, node, false) {
                 self.st.log.commit(mark);
                 return;
             }

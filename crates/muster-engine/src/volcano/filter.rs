@@ -108,6 +108,9 @@ impl Session<'_> {
         if class.has_claims && self.st.claims_fit(pod, node).is_none() {
             return Err(Unfit::ForNow);
         }
+        if class.share.is_some_and(|share| self.st.share_is_refused(node, share)) {
+            return Err(Unfit::ForNow);
+        }
         Ok(())
     }
 
@@ -138,12 +141,35 @@ impl Session<'_> {
         let groups = self.node_groups_of(pod);
         let Some(group) = self.node_group(node) else { return !strict && groups.is_none() };
         let Some(groups) = groups else { return false };
-        if groups.required_anti.contains(group) {
+        if groups.required_anti.contains(group) || !self.within_group_limit(pod, group) {
             return false;
         }
         groups.required.contains(group)
             || groups.preferred.contains(group)
             || groups.preferred_anti.contains(group)
+    }
+
+    /// Whether a queue may have one more pod of a group of nodes.
+    fn within_group_limit(&self, pod: PodId, group: &muster_model::Name) -> bool {
+        use dense::Id;
+        let Some(queue) = self.job_of_pod(pod).map(|job| self.jobs[job].queue) else { return true };
+        let Some(limits) = self.queues[queue].vc.group_limits.get(group) else { return true };
+        let mut held = super::amounts::Res::of_need(self.need(pod));
+        for job in self.jobs.iter().filter(|job| job.queue == queue) {
+            for other in job.tasks.iter().filter(|other| self.status(**other).is_active()) {
+                let node = self.st.pods.row(*other).spot.node;
+                if node.and_then(|node| self.node_group(node)) == Some(group) {
+                    held.add_need(self.need(*other), 1);
+                }
+            }
+        }
+        limits.iter().all(|(resource, limit)| {
+            let dim = self.st.nodes.dims.get(resource).map(|dim| dim.index());
+            dim.is_none_or(|dim| {
+                let asked = crate::nodes::amount_of(self.need(pod), dim).unwrap_or(0);
+                asked == 0 || held.get(dim) <= i128::from(limit)
+            })
+        })
     }
 
     pub fn node_group_score(&self, pod: PodId, node: NodeId, in_order: bool) -> f64 {

@@ -163,7 +163,7 @@ impl Session<'_> {
             let fitting: Vec<NodeId> = nodes
                 .iter()
                 .copied()
-                .filter(|n| self.fits_soon(*pod, *n) && self.predicate_for_taking(*pod, *n))
+                .filter(|n| self.fits_soon(*pod, *n) && self.predicate(*pod, *n).is_ok())
                 .collect();
             let good = self.allocatable(queue, *pod)
                 && self
@@ -203,7 +203,9 @@ impl Session<'_> {
                 let Some(job) = self.job_of_pod(pod) else { continue };
                 let (own, other) = (&self.jobs[taker], &self.jobs[job]);
                 let fair = if reclaim {
-                    own.queue != other.queue && self.queues[other.queue].vc.reclaimable
+                    own.queue != other.queue
+                        && self.queues[other.queue].vc.reclaimable
+                        && self.may_ask(taker, other.queue)
                 } else {
                     own.queue == other.queue && other.priority < own.priority && job != taker
                 };

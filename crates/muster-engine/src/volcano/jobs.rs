@@ -68,6 +68,8 @@ pub struct Sub {
 
 /// States of pods that hold their place.
 const HELD: [St; 4] = [St::Bound, St::Binding, St::Running, St::Allocated];
+/// The same and those that are over.
+const READY: [St; 5] = [St::Bound, St::Binding, St::Running, St::Allocated, St::Succeeded];
 
 impl Session<'_> {
     pub fn read_jobs(&mut self) {
@@ -196,8 +198,13 @@ impl Session<'_> {
 
     /// Pods that hold their place or are over.
     pub fn n_ready(&self, job: usize) -> u32 {
-        let n: u32 = HELD.iter().map(|st| self.count(job, *st)).sum();
-        n + self.count(job, St::Succeeded)
+        self.count_all(job, &READY)
+    }
+
+    /// Pods of a job in any of some states; asked at every comparison of two jobs, so its groups are gone through once.
+    fn count_all(&self, job: usize, states: &[St]) -> u32 {
+        let groups = self.st.gangs.rows[self.jobs[job].gang].leaves();
+        groups.map(|(_, group)| states.iter().map(|st| group.count(*st)).sum::<u32>()).sum()
     }
 
     fn waiting_best_effort(&self, pods: &[PodId]) -> u32 {
@@ -308,7 +315,7 @@ impl Session<'_> {
             return true;
         }
         let row = &self.jobs[job];
-        let n: u32 = THERE.iter().map(|st| self.count(job, *st)).sum();
+        let n = self.count_all(job, &THERE);
         let groups_there = row.model.policies.iter().enumerate().all(|(i, policy)| {
             row.subs.iter().filter(|s| s.policy == Some(i)).count() as u32 >= policy.min_groups
         });

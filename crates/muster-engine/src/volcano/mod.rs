@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `jobs` | gangs as jobs: roles, sub-groups, what is ready, promised, starving, valid |
 //! | `quotas`, `fair` | proportion and capacity; dominant-resource fairness, flat and in a tree |
+//! | `probe` | single questions to plugins, for who tests them |
 //! | `filter`, `score`, `ranked`, `domains` | predicates; node scores, and nodes in their order; hypernodes |
 //!
 //! *Invariant:* where Volcano leaves a choice to chance, names decide.
@@ -19,6 +20,7 @@ mod filter;
 mod heap;
 mod jobs;
 pub mod moments;
+pub mod probe;
 mod quotas;
 mod ranked;
 mod score;
@@ -41,7 +43,7 @@ use domains::Domains;
 use fair::Fair;
 use jobs::Job;
 use muster_model::volcano::{Conf, Hook, Phase, Plugin, PluginKind, Task};
-use muster_model::{Action, Bind, Evict, GangPhase, Name, Pipeline, Reason, own_name};
+use muster_model::{Action, Bind, Dialect, Evict, GangPhase, Name, Pipeline, Reason, own_name};
 use quotas::Quotas;
 use ranked::Ranked;
 use std::collections::BTreeMap;
@@ -124,11 +126,23 @@ impl<'a> Session<'a> {
             let own: &dense::IdSet<NodeId> = own;
             nodes.retain(|n| own.contains(*n));
         }
+        if st.policy.has_pools() {
+            let models = &st.nodes.rows;
+            let may = |n: &NodeId| {
+                let labels = models[*n].model.as_ref().map(|model| &model.labels);
+                labels.is_some_and(|labels| st.policy.may_use(Dialect::Volcano, labels))
+            };
+            nodes.retain(may);
+        }
         let mut total = Res::default();
-        for node in st.nodes.known() {
+        let all: Vec<NodeId> = if st.policy.has_pools() { nodes.clone() } else { st.nodes.known().collect() };
+        for node in all {
             for dim in 0..st.nodes.dims.len() {
                 total.add(dim, i128::from(st.nodes.cap(node, dim)));
             }
+        }
+        for (dim, (most, _)) in st.volcano_bounds() {
+            total.set(dim, total.get(dim).min(most));
         }
         let domains = Domains::build(st, &nodes);
         let enqueue_configured = conf.actions.contains(&Action::Enqueue);
@@ -207,6 +221,11 @@ impl<'a> Session<'a> {
 
     /// Puts a pod on a node, on the record: now if there is room, or as a promise. `false`: its devices are not there.
     fn put(&mut self, pod: PodId, node: NodeId, now: bool) -> bool {
+        let share = self.st.classes.rows[self.st.pods.row(pod).class].share;
+        if share.is_some_and(|share| self.st.share_is_refused(node, share)) {
+            return false;
+        }
+        let now = now && self.st.has_company_now(pod, node) && self.st.bears_who_leaves(pod, node);
         let (now, extra) = match self.st.take_devices(pod, node, now) {
             Some(taken) => taken,
             // Where no plugin looks at claims, they hold nobody up.
@@ -249,7 +268,9 @@ impl<'a> Session<'a> {
             }
             St::Releasing if row.spot.on_trial && !row.committed => {
                 let by = by.map(|job| self.jobs[job].key.clone());
-                self.ledger.decisions.evictions.push(Evict { pod: key, gang, action, by, moved: false });
+                let forced = row.gang.is_some_and(|gang| self.st.forces(action, gang));
+                let evict = Evict { pod: key, gang, action, by, moved: false, forced };
+                self.ledger.decisions.evictions.push(evict);
             }
             _ => return,
         }

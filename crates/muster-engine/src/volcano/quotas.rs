@@ -86,11 +86,17 @@ impl Session<'_> {
         for job in 0..self.jobs.len() {
             self.count_let_in(job);
         }
-        for node in self.st.nodes.known() {
+        let all: Vec<crate::ids::NodeId> =
+            if self.st.policy.has_pools() { self.nodes.clone() } else { self.st.nodes.known().collect() };
+        for node in all {
             for dim in 0..self.st.nodes.dims.len() {
                 let used = self.st.nodes.cap(node, dim) - self.st.nodes.idle(node, dim);
                 self.quotas.used.add(dim, i128::from(used));
             }
+        }
+        // Under a queue of KAI's the whole is that queue's, and what is used of it is what it holds.
+        for (dim, used) in self.st.volcano_bounds() {
+            self.quotas.used.set(dim, used.1);
         }
         let tree =
             capacity.as_ref().is_some_and(|p| p.enabled.has(Hook::Hierarchy)).then(|| self.queue_tree());

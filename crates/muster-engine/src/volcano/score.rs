@@ -248,6 +248,10 @@ impl Session<'_> {
         node: NodeId,
     ) -> f64 {
         let need = self.need(pod);
+        // A node that lacks what is asked for altogether is no better for lacking what is scarce.
+        if need.iter().any(|(dim, _)| self.st.nodes.cap(node, *dim as usize) == 0) {
+            return 0.0;
+        }
         let mut all = 0;
         let mut absent = 0;
         for (name, weight) in scarce {
@@ -264,7 +268,10 @@ impl Session<'_> {
     }
 
     fn usage_score(&self, conf: &muster_model::volcano::UsageConf, node: NodeId) -> f64 {
-        let Some(load) = self.st.nodes.rows[node].model.as_ref().and_then(|n| n.load) else { return 0.0 };
+        let load = self.st.nodes.rows[node].model.as_ref().and_then(|n| n.load);
+        // Old measurements say nothing.
+        let fresh = load.filter(|load| self.st.now - load.at <= super::moments::FRESH);
+        let Some(load) = fresh else { return 0.0 };
         let weights = conf.cpu_weight + conf.memory_weight;
         if weights <= 0 {
             return 0.0;

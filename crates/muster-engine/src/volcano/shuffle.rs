@@ -8,18 +8,17 @@ use muster_model::volcano::{Hook, PluginKind, ReschedulingConf};
 
 impl Session<'_> {
     pub fn shuffle(&mut self) {
-        let running: Vec<PodId> = self
-            .jobs
-            .iter()
-            .flat_map(|job| job.tasks.iter().copied())
-            .filter(|p| self.status(*p) == St::Running)
-            .collect();
-        let victims = self.misplaced(&running);
+        let victims = self.misplaced(&self.running());
         let mark = self.st.mark();
         for pod in victims {
             self.send_away(pod);
         }
         self.commit(mark, Action::Shuffle, None);
+    }
+
+    pub fn running(&self) -> Vec<PodId> {
+        let pods = self.jobs.iter().flat_map(|job| job.tasks.iter().copied());
+        pods.filter(|p| self.status(*p) == St::Running).collect()
     }
 
     /// What the plugins would evict, each pod once; disruption budgets cut it down.

@@ -224,12 +224,29 @@ impl Session<'_> {
         })
     }
 
+    /// Whether the queue of KAI's that the tree is under, and those above it, have room for a pod.
+    pub fn allowed_above(&self, queue: usize, pod: PodId) -> bool {
+        self.over_limit_above(queue, pod).is_none()
+    }
+
+    pub fn over_limit_above(&self, queue: usize, pod: PodId) -> Option<muster_model::Reason> {
+        if !self.st.volcano_counts() {
+            return None;
+        }
+        let id = self.queues[queue].id;
+        match self.st.queues.rows[id].path.get(1) {
+            Some(above) => self.st.queues.over_limit(*above, &self.st.demand(self.st.pods.row(pod).class)),
+            None => self.st.queues.missing_above(muster_model::Dialect::Volcano),
+        }
+    }
+
     pub fn allocatable(&self, queue: usize, pod: PodId) -> bool {
-        self.all_agree(Hook::Allocatable, |this, kind| match kind {
-            PluginKind::Proportion => this.may_have_by_proportion(queue, &[pod]),
-            PluginKind::Capacity(_) => this.may_have_by_capacity(queue, pod),
-            _ => true,
-        })
+        self.allowed_above(queue, pod)
+            && self.all_agree(Hook::Allocatable, |this, kind| match kind {
+                PluginKind::Proportion => this.may_have_by_proportion(queue, &[pod]),
+                PluginKind::Capacity(_) => this.may_have_by_capacity(queue, pod),
+                _ => true,
+            })
     }
 
     /// Whether a queue may take from others for these pods.

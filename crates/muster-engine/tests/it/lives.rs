@@ -1,6 +1,6 @@
 //! Generated lives: nothing that the auditor objects to, whatever happens and however the engine came to know of it.
 
-use crate::world::{Tale, anew, live, policy, released_claims, watched};
+use crate::world::{Tale, anew, live, live_mixed, policy, released_claims, watched};
 use muster_engine::Engine;
 use muster_generate::{Rng, Sizes, apply, cluster, consequences};
 use muster_model::{Change, Cluster, Decisions, Gang, Grace, Key, Min, PodState, Policy, Span};
@@ -32,6 +32,20 @@ fn medium_lives_are_sound() {
     let tale = check_lives(6_000_000..6_000_006, &Sizes::medium(), 4);
     let Tale { binds, evictions, promises, refusals } = tale;
     assert!(binds > 300 && evictions > 50 && promises > 100 && refusals > 1500, "{tale:?}");
+}
+
+/// The same where KAI's, Volcano's, T9k's, Koordinator's and Kubernetes' own gangs live at once, in trees that share, divide or span the cluster.
+#[test]
+fn lives_of_many_systems_are_sound() {
+    let mut tale = Tale::default();
+    for seed in 7_000_000..7_000_300 {
+        match live_mixed(seed, &Sizes::small(), 8) {
+            Ok(more) => tale.join(&more),
+            Err(story) => panic!("{story}"),
+        }
+    }
+    let Tale { binds, evictions, promises, refusals } = tale;
+    assert!(binds > 1500 && evictions > 300 && promises > 500 && refusals > 8_000, "{tale:?}");
 }
 
 /// Objects come in any order, pods before their gangs and queues before their parents.

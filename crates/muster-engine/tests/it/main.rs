@@ -5,6 +5,8 @@
 #[cfg(test)]
 mod again;
 #[cfg(test)]
+mod converge;
+#[cfg(test)]
 mod hostile;
 #[cfg(test)]
 mod limits;

@@ -40,6 +40,7 @@ pub fn queue(name: &str, parent: Option<&str>) -> Queue {
         shares: BTreeMap::new(),
         preempt_min_runtime: None,
         reclaim_min_runtime: None,
+        reclaim: muster_model::Reclaim::default(),
         usage: BTreeMap::new(),
         tree: muster_model::Dialect::Kai,
         volcano: None,

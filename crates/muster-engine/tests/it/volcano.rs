@@ -92,6 +92,7 @@ pub(crate) fn cluster(world: &World) -> Cluster {
             shares: BTreeMap::new(),
             preempt_min_runtime: None,
             reclaim_min_runtime: None,
+            reclaim: muster_model::Reclaim::default(),
             usage: BTreeMap::new(),
             tree: muster_model::Dialect::Volcano,
             volcano: Some(Arc::new(facts)),

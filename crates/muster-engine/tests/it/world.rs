@@ -4,10 +4,11 @@
 
 use muster_engine::Engine;
 use muster_engine::audit::{Finding, audit};
-use muster_generate::{Rng, Sizes, apply, changes, cluster, consequences};
+use muster_generate::{Rng, Sizes, apply, changes_among, cluster, consequences, mixed};
+use muster_model::volcano::{CapacityConf, Conf, Filters, Hook, Hooks, Packing, Plugin, PluginKind, Weights};
 use muster_model::{
-    Change, Claim, Cluster, Decisions, GpuOrder, Grace, Key, Name, Pod, PodState, Policy, Queue, Shape, Span,
-    Strategy,
+    Action, Change, Claim, Cluster, Decisions, GpuOrder, Grace, Key, Name, Pod, PodState, Policy, Queue,
+    Shape, Span, Strategy,
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -40,21 +41,94 @@ pub fn policy(seed: u64) -> Policy {
     }
 }
 
+/// A policy of this seed for clusters in which several systems live: Volcano's plugins and actions besides, and what the trees have.
+pub fn policy_of_many(seed: u64) -> Policy {
+    let mut rng = Rng::new(seed).fork(0x0a11);
+    let hooks = [
+        Hook::JobOrder,
+        Hook::TaskOrder,
+        Hook::QueueOrder,
+        Hook::JobReady,
+        Hook::SubJobReady,
+        Hook::JobPipelined,
+        Hook::SubJobPipelined,
+        Hook::JobStarving,
+        Hook::JobEnqueued,
+        Hook::Overused,
+        Hook::Allocatable,
+        Hook::Preemptive,
+        Hook::Preemptable,
+        Hook::Reclaimable,
+        Hook::Predicate,
+        Hook::NodeOrder,
+        Hook::Victim,
+    ];
+    let all: Hooks = hooks.into_iter().collect();
+    let on = |kind: PluginKind| Plugin { kind, enabled: all };
+    let gang = if rng.percent(50) { all } else { all.without(Hook::Preemptable).without(Hook::Reclaimable) };
+    let quotas = match rng.below(4) {
+        0 => on(PluginKind::Proportion),
+        1 => {
+            let conf = CapacityConf { ancestor_reclaim_level: 1, ..CapacityConf::default() };
+            Plugin { kind: PluginKind::Capacity(conf), enabled: all.with(Hook::Hierarchy) }
+        }
+        _ => on(PluginKind::Capacity(CapacityConf::default())),
+    };
+    let mut first = vec![on(PluginKind::Priority), Plugin { kind: PluginKind::Gang, enabled: gang }];
+    let mut second = vec![on(PluginKind::Predicates(Filters::default())), quotas];
+    if rng.percent(50) {
+        first.push(on(PluginKind::Conformance));
+    }
+    if rng.percent(50) {
+        second.push(on(PluginKind::Drf));
+    }
+    if rng.percent(50) {
+        second.push(on(PluginKind::Overcommit { factor: 1200 }));
+    }
+    if rng.percent(30) {
+        second.push(on(PluginKind::Cdp));
+    }
+    if rng.percent(70) {
+        second.push(on(PluginKind::NodeOrder(Weights::default())));
+    }
+    if rng.percent(50) {
+        second.push(on(PluginKind::Binpack(Packing::default())));
+    }
+    use Action::{Allocate, Backfill, Enqueue, GangPreempt, GangReclaim, Preempt, Reclaim};
+    let lists: [&[Action]; 5] = [
+        &[Enqueue, Allocate, Backfill],
+        &[Enqueue, Allocate, Preempt, Reclaim, Backfill],
+        &[Allocate, Reclaim, Preempt, Backfill],
+        &[Enqueue, Allocate, Backfill, GangPreempt, GangReclaim],
+        &[Reclaim, Allocate, Preempt],
+    ];
+    let conf = Conf { actions: rng.pick(&lists).to_vec(), tiers: vec![first, second], ..Conf::default() };
+    Policy { volcano: Some(Arc::new(conf)), trees: muster_generate::trees(seed), ..policy(seed) }
+}
+
 /// Lives through some cycles. Says what happened, or what was wrong, with a seed and a story.
 pub fn live(seed: u64, sizes: &Sizes, cycles: u32) -> Result<Tale, String> {
-    let mut world = cluster(seed, sizes);
-    let policy = policy(seed);
+    live_in(cluster(seed, sizes), seed, &policy(seed), cycles)
+}
+
+/// The same where several systems live.
+pub fn live_mixed(seed: u64, sizes: &Sizes, cycles: u32) -> Result<Tale, String> {
+    let policy = policy_of_many(seed);
+    live_in(mixed(seed, sizes, &policy.trees), seed, &policy, cycles).map_err(|what| format!("mixed {what}"))
+}
+
+fn live_in(mut world: Cluster, seed: u64, policy: &Policy, cycles: u32) -> Result<Tale, String> {
     let mut tale = Tale::default();
     let (mut engine, _) = Engine::build(world.clone(), policy.clone());
     for cycle in 0..cycles {
-        let decisions = watched(&mut engine, &world, &policy)
+        let decisions = watched(&mut engine, &world, policy)
             .map_err(|story| format!("seed {seed}, cycle {cycle}: {story}"))?;
         tale.add(&decisions);
         let mut rng = Rng::new(seed).fork(u64::from(cycle));
         let happened = happen(&world, &decisions, &mut rng);
         apply(&mut world, happened.clone());
         engine.apply(happened);
-        let more = changes(rng.number(), &world, 3);
+        let more = changes_among(rng.number(), &world, 3, &policy.trees);
         apply(&mut world, more.clone());
         engine.apply(more);
         world.now = world.now + Span::seconds(30);

@@ -184,6 +184,7 @@ fn decisions_change_what_they_say() {
             action: Action::Preempt,
             by: Some(gang),
             moved: false,
+            forced: false,
         }],
         ..Decisions::default()
     };

@@ -19,6 +19,9 @@ pub const CONFIG: &str = "kai-config";
 /// for them, and where it is not there another Grove operator may be at work.
 pub const GROVE: &str = "muster.dev/grove";
 
+/// On a Config: `true`, or a Configuration of Kueue's as JSON, where the operator deploys what keeps Kueue's workloads.
+pub const KUEUE: &str = "muster.dev/kueue";
+
 /// The label of everything that the operator makes.
 pub const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "muster-operator");
 

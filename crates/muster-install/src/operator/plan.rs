@@ -11,7 +11,7 @@ use muster_runtime::clock::{stamp, whole};
 use muster_runtime::object::Meta;
 use serde_json::{Map, Value, json};
 
-use super::{CONFIG, Config, GROVE, MANAGED_BY, SchedulingShard};
+use super::{CONFIG, Config, GROVE, KUEUE, MANAGED_BY, SchedulingShard};
 use crate::component::Component;
 use crate::monitoring;
 use crate::objects::{self, path, split_image};
@@ -48,6 +48,11 @@ pub fn plan(config: &Config, shards: &[&SchedulingShard], around: &Surroundings)
     let mut settings = settings(&config.spec, around, &mut warnings);
     let wanted = config.metadata.annotation(GROVE).unwrap_or_default();
     settings.sets.extend(grove(wanted, &config.spec, &mut warnings));
+    let wanted = config.metadata.annotation(KUEUE).unwrap_or_default();
+    if let Some((set, configuration)) = kueue(wanted, &config.spec, &mut warnings) {
+        settings.sets.push(set);
+        settings.kueue_config = configuration;
+    }
     let (mut schedulers, mut shard_warnings) = (BTreeMap::new(), BTreeMap::new());
     let mut pools: BTreeMap<String, String> = BTreeMap::new();
     settings.shards.clear();
@@ -130,6 +135,27 @@ fn grove(wanted: &str, spec: &Value, warnings: &mut Vec<String>) -> Option<Set> 
     let known = default.sets.into_iter().find(|set| set.components.contains(&Component::Grove))?;
     let replicas = number(spec.pointer("/global/replicaCount")).unwrap_or(1);
     Some(Set::new(&known.name, &components, replicas, known.resources))
+}
+
+/// Kueue as one Deployment, and its configuration.
+fn kueue(wanted: &str, spec: &Value, warnings: &mut Vec<String>) -> Option<(Set, Value)> {
+    let configuration = match wanted.trim() {
+        "" | "false" => return None,
+        "true" => json!({}),
+        text => match serde_json::from_str::<Value>(text).ok().filter(Value::is_object) {
+            Some(configuration) => configuration,
+            None => {
+                warnings.push(format!(
+                    "annotation {KUEUE} is none of true, false and a Configuration of Kueue's as JSON"
+                ));
+                return None;
+            }
+        },
+    };
+    let default = Settings::default();
+    let known = default.sets.into_iter().find(|set| set.components.contains(&Component::Kueue))?;
+    let replicas = number(spec.pointer("/global/replicaCount")).unwrap_or(1);
+    Some((Set::new(&known.name, &known.components, replicas, known.resources), configuration))
 }
 
 fn settings(spec: &Value, around: &Surroundings, warnings: &mut Vec<String>) -> Settings {
@@ -1001,6 +1027,34 @@ mod tests {
                backend-default, backend-koordinator, backend-volcano, backend-t9k, backend-muster",
             ],
         );
+    }
+
+    #[test]
+    fn kueue_is_deployed_where_it_is_asked_for() {
+        let planned = |annotation: &str| {
+            let mut config = config(json!({"global": {"replicaCount": 3}}));
+            config.metadata.annotations = [(KUEUE.to_owned(), annotation.to_owned())].into_iter().collect();
+            plan(&config, &[&shard("a", json!({}))], &around())
+        };
+        let has = |plan: &Plan| plan.objects.iter().any(|o| o["metadata"]["name"] == "muster-kueue");
+        assert!(!has(&planned("")) && !has(&planned("false")) && !has(&planned("what?")));
+        assert_eq!(planned("what?").warnings.len(), 1);
+        for (annotation, expected) in [
+            ("true", "{}"),
+            (r#"{"manageJobsWithoutQueueName": true}"#, r#"{"manageJobsWithoutQueueName":true}"#),
+        ] {
+            let plan = planned(annotation);
+            assert_eq!(plan.warnings, Vec::<String>::new());
+            let file = &find(&plan, "ConfigMap", "muster-kueue")["data"]["kueue.yaml"];
+            assert!(file.as_str().unwrap().ends_with(&format!("\n{expected}\n")), "{file}");
+            assert_eq!(find(&plan, "Deployment", "muster-kueue")["spec"]["replicas"], 3);
+            for name in ["muster-kueue", "muster-admission"] {
+                let deployment = find(&plan, "Deployment", name);
+                let args = deployment.pointer("/spec/template/spec/containers/0/args").unwrap();
+                let args = args.as_array().unwrap();
+                assert!(args.contains(&json!("--kueue-config=/etc/muster-kueue/kueue.yaml")), "{args:?}");
+            }
+        }
     }
 
     /// What is installed with the operator runs what is installed without it.

@@ -115,7 +115,7 @@ pub fn plan(job: &View, owned: &[Arc<Workload>], world: &World<'_>) -> Vec<Actio
             .map(|w| Action::LetGo { name: w.metadata.name.clone() })
             .collect();
     }
-    if job.queue.is_empty() && !world.settings.manage_without_queue && owned.is_empty() {
+    if job.queue.is_empty() && !world.settings.managed.without_queue && owned.is_empty() {
         return Vec::new();
     }
     // What is going holds its name until it is let go.

@@ -10,13 +10,43 @@ use crate::object::{at, int, text};
 pub fn job(object: &Value, old: &Value) -> Findings {
     let mut out = changed(object, old, |object, out| {
         names(object, out);
-        topology(at(object, &["spec", "template"]), "spec.template.metadata.annotations", out);
+        let template = at(object, &["spec", "template"]);
+        topology(template, "spec.template.metadata.annotations", Some(n_pods(object)), out);
         partial(object, out);
+        elastic(object, out);
     });
     if old.is_object() {
         fixed(object, old, out_of(object, old), &mut out);
     }
     out
+}
+
+/// How many pods a job has at a time.
+fn n_pods(object: &Value) -> i64 {
+    let most = int(object, &["spec", "parallelism"]).unwrap_or(1);
+    int(object, &["spec", "completions"]).map_or(most, |completions| completions.min(most))
+}
+
+/// Jobs that grow and shrink while they run.
+fn elastic(object: &Value, out: &mut Findings) {
+    let annotation = at(object, &["metadata", "annotations", keys::ELASTIC]);
+    if annotation != "true" {
+        return;
+    }
+    if at(object, &["metadata", "annotations", keys::MIN_PARALLELISM]).is_string() {
+        let message = format!("Forbidden: cannot be used with the annotation {}", keys::ELASTIC);
+        out.refuse(format!("metadata.annotations[{}]", keys::MIN_PARALLELISM), message);
+    }
+    for key in [keys::REQUIRED_TOPOLOGY, keys::PREFERRED_TOPOLOGY, keys::SLICE_TOPOLOGY] {
+        if at(object, &["spec", "template", "metadata", "annotations", key]).is_string() {
+            let message = format!(
+                "Forbidden: a job with the annotation {} can only ask for {}",
+                keys::ELASTIC,
+                keys::UNCONSTRAINED_TOPOLOGY
+            );
+            out.refuse(format!("spec.template.metadata.annotations[{key}]"), message);
+        }
+    }
 }
 
 /// Whether a job runs before and after a change: what it has quota for must not change then.
@@ -30,6 +60,11 @@ fn names(object: &Value, out: &mut Findings) {
     let queue = label(keys::QUEUE);
     if queue.as_str().is_some_and(|name| !name.is_empty() && !is_subdomain(name)) {
         invalid(out, format!("metadata.labels[{}]", keys::QUEUE), queue, "is no name of a LocalQueue");
+    }
+    for (key, what) in [(keys::PRIORITY_CLASS, "WorkloadPriorityClass"), (keys::PREBUILT, "Workload")] {
+        if label(key).as_str().is_some_and(|name| !name.is_empty() && !is_subdomain(name)) {
+            invalid(out, format!("metadata.labels[{key}]"), label(key), format!("is no name of a {what}"));
+        }
     }
     let seconds = label(keys::MAX_EXEC_TIME);
     if seconds
@@ -51,8 +86,8 @@ fn names(object: &Value, out: &mut Findings) {
     }
 }
 
-/// What the annotations of a template ask for.
-pub(super) fn topology(template: &Value, field: &str, out: &mut Findings) {
+/// What the annotations of a template ask for, for so many pods.
+pub(super) fn topology(template: &Value, field: &str, n_pods: Option<i64>, out: &mut Findings) {
     let annotation = |key: &str| at(template, &["metadata", "annotations", key]);
     let asked: Vec<&str> = [keys::REQUIRED_TOPOLOGY, keys::PREFERRED_TOPOLOGY, keys::UNCONSTRAINED_TOPOLOGY]
         .into_iter()
@@ -80,6 +115,13 @@ pub(super) fn topology(template: &Value, field: &str, out: &mut Findings) {
     {
         invalid(out, format!("{field}[{}]", keys::SLICE_SIZE), size, "must be a whole number of at least 1");
     }
+    if let (Some(most), Some(n)) = (n_pods, size.as_str().and_then(|size| size.parse::<i64>().ok()))
+        && n > most
+    {
+        let why = format!("must not be greater than pod set count {most}");
+        invalid(out, format!("{field}[{}]", keys::SLICE_SIZE), size, why);
+    }
+    layers(annotation(keys::SLICE_LAYERS), slices, &format!("{field}[{}]", keys::SLICE_LAYERS), out);
     if slices && size.is_null() {
         let message = format!("Required value: must be set when {} is specified", keys::SLICE_TOPOLOGY);
         out.refuse(format!("{field}[{}]", keys::SLICE_SIZE), message);
@@ -87,6 +129,40 @@ pub(super) fn topology(template: &Value, field: &str, out: &mut Findings) {
     if !slices && size.is_string() {
         let message = format!("Forbidden: may not be set when {} is not specified", keys::SLICE_TOPOLOGY);
         out.refuse(format!("{field}[{}]", keys::SLICE_SIZE), message);
+    }
+}
+
+/// Slices within slices, as JSON: the outermost first.
+fn layers(annotation: &Value, slices: bool, field: &str, out: &mut Findings) {
+    const MOST: usize = 3;
+    let Some(words) = annotation.as_str() else { return };
+    if slices {
+        let message = format!("Forbidden: may not be set when {} is specified", keys::SLICE_TOPOLOGY);
+        out.refuse(field, message);
+    }
+    let read: Result<Vec<Value>, _> = serde_json::from_str(words);
+    let Ok(layers) = read else {
+        let why = "is no JSON list; write for example [{\"topology\": \"rack\", \"size\": 4}]";
+        invalid(out, field, annotation, why);
+        return;
+    };
+    if layers.is_empty() || layers.len() > MOST {
+        invalid(out, field, annotation, format!("must have 1 to {MOST} entries"));
+    }
+    let mut outer = i64::MAX;
+    for layer in &layers {
+        let size = int(layer, &["size"]).unwrap_or(0);
+        if !is_label_key(text(layer, &["topology"])) || size < 1 {
+            invalid(
+                out,
+                field,
+                layer,
+                "needs a topology, which is the key of a label, and a size of at least 1",
+            );
+        } else if size > outer || outer % size != 0 && outer != i64::MAX {
+            invalid(out, field, layer, format!("its size must divide the {outer} of the entry before"));
+        }
+        outer = size.max(1);
     }
 }
 
@@ -119,7 +195,7 @@ fn fixed(object: &Value, old: &Value, runs: bool, out: &mut Findings) {
     if !runs {
         return;
     }
-    for key in [keys::QUEUE, keys::PREBUILT] {
+    for key in [keys::QUEUE, keys::PREBUILT, keys::MAX_EXEC_TIME] {
         let value = |object: &Value| text(object, &["metadata", "labels", key]).to_owned();
         if value(object) != value(old) {
             invalid(
@@ -173,6 +249,51 @@ mod tests {
              kueue.x-k8s.io/podset-required-topology, kueue.x-k8s.io/podset-preferred-topology; \
              spec.template.metadata.annotations[kueue.x-k8s.io/podset-slice-size]: Required value: must be set when \
              kueue.x-k8s.io/podset-slice-required-topology is specified",
+        );
+        check(
+            job_with(json!({keys::QUEUE: "q", keys::PRIORITY_CLASS: "Very High"}), json!({}), json!({})),
+            Value::Null,
+            "metadata.labels[kueue.x-k8s.io/priority-class]: Invalid value: \"Very High\": is no name of a WorkloadPriorityClass",
+        );
+        let sliced = |annotations: Value| {
+            job_with(
+                json!({}),
+                json!({}),
+                json!({"parallelism": 4, "template": {"metadata": {"annotations": annotations}}}),
+            )
+        };
+        check(sliced(json!({keys::SLICE_TOPOLOGY: "rack", keys::SLICE_SIZE: "4"})), Value::Null, "");
+        check(
+            sliced(json!({keys::SLICE_TOPOLOGY: "rack", keys::SLICE_SIZE: "5"})),
+            Value::Null,
+            "spec.template.metadata.annotations[kueue.x-k8s.io/podset-slice-size]: Invalid value: \"5\": must not be greater than pod set count 4",
+        );
+        let layers = |text: &str| sliced(json!({keys::SLICE_LAYERS: text}));
+        check(
+            layers(r#"[{"topology": "rack", "size": 4}, {"topology": "host", "size": 2}]"#),
+            Value::Null,
+            "",
+        );
+        check(
+            layers(r#"[{"topology": "rack", "size": 4}, {"topology": "host", "size": 3}]"#),
+            Value::Null,
+            "spec.template.metadata.annotations[kueue.x-k8s.io/podset-slice-required-topology-constraints]: Invalid value: \
+             {\"size\":3,\"topology\":\"host\"}: its size must divide the 4 of the entry before",
+        );
+        check(
+            layers("rack"),
+            Value::Null,
+            "spec.template.metadata.annotations[kueue.x-k8s.io/podset-slice-required-topology-constraints]: Invalid value: \
+             \"rack\": is no JSON list; write for example [{\"topology\": \"rack\", \"size\": 4}]",
+        );
+        check(
+            job_with(
+                json!({}),
+                json!({keys::ELASTIC: "true", keys::MIN_PARALLELISM: "2"}),
+                json!({"parallelism": 4}),
+            ),
+            Value::Null,
+            "metadata.annotations[kueue.x-k8s.io/job-min-parallelism]: Forbidden: cannot be used with the annotation kueue.x-k8s.io/elastic-job",
         );
         let found = job(&job_with(json!({}), json!({keys::QUEUE: "q"}), json!({})), &Value::Null);
         assert_eq!(

@@ -1,6 +1,7 @@
 //! What may be written: the rules of Kueue's kinds, and of jobs and pods that wait in queues.
 //!
-//! In: an object and the object before (null on create). Out: [`Findings`]. Rules that Kueue's CRDs say themselves are not said again. Must stay true:
+//! In: an object and the object before (null on create). Out: [`Findings`]. Rules that Kueue's CRDs say themselves are not said again: all there are
+//! of topologies and priority classes. Must stay true:
 //! an update is judged by what it changes, so that an object from before a rule can always be updated and deleted; no input panics.
 
 pub mod job;
@@ -30,7 +31,7 @@ pub(crate) fn changed(object: &Value, old: &Value, rules: impl Fn(&Value, &mut F
         return now;
     }
     rules(object, &mut now);
-    if old.is_object() {
+    if !old.is_null() {
         let mut before = Findings::default();
         rules(old, &mut before);
         return now.since(&before);
@@ -56,6 +57,11 @@ pub(crate) fn is_subdomain(name: &str) -> bool {
             && !part.ends_with('-')
     };
     !name.is_empty() && name.len() <= 253 && name.split('.').all(part)
+}
+
+/// The value of a label.
+pub(crate) fn is_label_value(value: &str) -> bool {
+    value.is_empty() || (!value.contains('/') && is_label_key(value))
 }
 
 /// A key of a label.

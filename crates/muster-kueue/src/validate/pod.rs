@@ -54,7 +54,27 @@ pub fn pod(object: &Value, old: &Value) -> Findings {
             }
             (None, None) => {}
         }
-        super::job::topology(object, "metadata.annotations", out);
+        if group.is_null() {
+            for key in [keys::GROUP_FAST, keys::GROUP_SERVING, keys::RETRIABLE] {
+                if annotation(key).is_string() {
+                    out.warnings.push(format!(
+                        "metadata.annotations[{key}]: has no effect without the label {}",
+                        keys::GROUP_NAME
+                    ));
+                }
+            }
+        }
+        let prebuilt = label(keys::PREBUILT);
+        if group.is_string() && prebuilt.is_string() && prebuilt != group {
+            invalid(
+                out,
+                format!("metadata.labels[{}]", keys::PREBUILT),
+                prebuilt,
+                "must be the name of the pod group",
+            );
+        }
+        let n_pods = count.as_str().and_then(|n| n.parse().ok()).or(group.is_null().then_some(1));
+        super::job::topology(object, "metadata.annotations", n_pods, out);
     });
     if old.is_object() && text(old, &["metadata", "labels", keys::MANAGED]) == "true" {
         for key in [keys::GROUP_NAME, keys::MANAGED] {
@@ -128,6 +148,23 @@ mod tests {
             with(json!({keys::GROUP_NAME: "g"}), json!({keys::GROUP_COUNT: "none"})),
             Value::Null,
             "metadata.annotations[kueue.x-k8s.io/pod-group-total-count]: Invalid value: \"none\": must be a whole number of at least 1",
+        );
+        let found = pod(&with(json!({keys::QUEUE: "q"}), json!({keys::RETRIABLE: "false"})), &Value::Null);
+        assert_eq!(
+            found.warnings,
+            [
+                "metadata.annotations[kueue.x-k8s.io/retriable-in-group]: has no effect without the label kueue.x-k8s.io/pod-group-name"
+            ]
+        );
+        check(
+            with(json!({keys::GROUP_NAME: "g", keys::PREBUILT: "w"}), json!({keys::GROUP_COUNT: "2"})),
+            Value::Null,
+            "metadata.labels[kueue.x-k8s.io/prebuilt-workload-name]: Invalid value: \"w\": must be the name of the pod group",
+        );
+        check(
+            with(json!({keys::QUEUE: "q"}), json!({keys::SLICE_TOPOLOGY: "rack", keys::SLICE_SIZE: "2"})),
+            Value::Null,
+            "metadata.annotations[kueue.x-k8s.io/podset-slice-size]: Invalid value: \"2\": must not be greater than pod set count 1",
         );
         let managed = |group: &str| {
             with(json!({keys::MANAGED: "true", keys::GROUP_NAME: group}), json!({keys::GROUP_COUNT: "2"}))

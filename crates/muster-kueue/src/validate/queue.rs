@@ -1,4 +1,4 @@
-//! Cluster queues, local queues, cohorts, flavors and topologies.
+//! Cluster queues, local queues, cohorts, flavors and admission checks.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ const MOST_RESOURCES: usize = 256;
 const MOST_PAIRS: usize = 512;
 
 pub fn cluster_queue(object: &Value, old: &Value) -> Findings {
-    changed(object, old, |object, out| {
+    let mut out = changed(object, old, |object, out| {
         let spec = at(object, &["spec"]);
         let cohort = text(spec, &["cohortName"]);
         if !cohort.is_empty() && !is_subdomain(cohort) {
@@ -31,6 +31,26 @@ pub fn cluster_queue(object: &Value, old: &Value) -> Findings {
         concurrent(spec, out);
         weight(spec, out);
         selector(at(spec, &["namespaceSelector"]), "spec.namespaceSelector", out);
+    });
+    let policy = |object| at(object, &["spec", "concurrentAdmissionPolicy"]);
+    if old.is_object() && policy(object) != policy(old) {
+        invalid(&mut out, "spec.concurrentAdmissionPolicy", policy(object), "field is immutable");
+    }
+    out
+}
+
+/// An admission check: what it asks for is its controller's business.
+pub fn check(object: &Value, old: &Value) -> Findings {
+    changed(object, old, |object, out| {
+        let controller = text(object, &["spec", "controllerName"]);
+        if matches!(controller, "kueue.x-k8s.io/multikueue" | "kueue.x-k8s.io/provisioning-request") {
+            out.warn(
+                "spec.controllerName",
+                format_args!(
+                    "nobody here keeps checks of {controller}: workloads of queues that name this check wait until somebody sets its state"
+                ),
+            );
+        }
     })
 }
 
@@ -316,6 +336,12 @@ fn concurrent(spec: &Value, out: &mut Findings) {
             "is for TryPreferredFlavors only",
         );
     }
+    let last = at(policy, &["migration", "constraints", "lastAcceptableFlavorName"]);
+    let mut flavors = groups.iter().flat_map(|group| list(group, &["flavors"]));
+    if last.as_str().is_some_and(|name| !flavors.any(|flavor| text(flavor, &["name"]) == name)) {
+        let field = format!("{field}.migration.constraints.lastAcceptableFlavorName");
+        invalid(out, field, last, "must be a flavor of this queue");
+    }
 }
 
 fn weight(spec: &Value, out: &mut Findings) {
@@ -463,6 +489,30 @@ mod tests {
         let mut going = queue(quota(json!({"borrowingLimit": 1})));
         going["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
         assert!(cluster_queue(&going, &Value::Null).allows());
+    }
+
+    #[test]
+    fn how_admission_runs_side_by_side_is_decided_once() {
+        let with = |policy: Value| {
+            let mut spec = quota(json!({}));
+            spec["concurrentAdmissionPolicy"] = policy;
+            queue(spec)
+        };
+        let last = |name: &str| {
+            with(
+                json!({"migration": {"mode": "TryPreferredFlavors", "constraints": {"lastAcceptableFlavorName": name}}}),
+            )
+        };
+        assert!(cluster_queue(&last("f"), &Value::Null).allows());
+        let refused = |object: &Value, old: &Value| cluster_queue(object, old).errors[0].field.clone();
+        assert_eq!(
+            refused(&last("g"), &Value::Null),
+            "spec.concurrentAdmissionPolicy.migration.constraints.lastAcceptableFlavorName"
+        );
+        assert_eq!(refused(&last("f"), &with(Value::Null)), "spec.concurrentAdmissionPolicy");
+        let named = |name: &str| json!({"spec": {"controllerName": name}});
+        assert_eq!(super::check(&named("example.com/budget"), &Value::Null), Findings::default());
+        assert_eq!(super::check(&named("kueue.x-k8s.io/multikueue"), &Value::Null).warnings.len(), 1);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Findings, changed, invalid};
+use super::{Findings, changed, invalid, is_label_key, is_label_value};
 use crate::keys::condition as kind;
 use crate::object::{at, holds, int, list, text};
 use crate::podset::{set_name, shape};
@@ -13,8 +13,18 @@ pub fn workload(object: &Value, old: &Value) -> Findings {
         for (i, set) in sets.iter().enumerate() {
             pod_set(set, &format!("spec.podSets[{i}]"), out);
         }
-        if sets.iter().filter(|set| !at(set, &["minCount"]).is_null()).count() > 1 {
+        let n_partial = sets.iter().filter(|set| !at(set, &["minCount"]).is_null()).count();
+        if n_partial > 1 {
             out.refuse("spec.podSets", "Invalid value: at most one podSet can use minCount");
+        }
+        if n_partial > 0 && is_elastic(object) {
+            out.refuse(
+                "spec.podSets",
+                format!(
+                    "Invalid value: minCount cannot be used with the annotation {}",
+                    crate::keys::ELASTIC
+                ),
+            );
         }
         if !text(object, &["spec", "priorityClassRef", "name"]).is_empty()
             && at(object, &["spec", "priority"]).is_null()
@@ -32,7 +42,51 @@ pub fn workload(object: &Value, old: &Value) -> Findings {
     out
 }
 
+fn is_elastic(object: &Value) -> bool {
+    text(object, &["metadata", "annotations", crate::keys::ELASTIC]) == "true"
+}
+
+/// Where pods want to be together.
+fn topology(set: &Value, field: &str, out: &mut Findings) {
+    let request = at(set, &["topologyRequest"]);
+    let modes = ["required", "preferred", "unconstrained"];
+    if modes.iter().filter(|mode| !at(request, &[mode]).is_null()).count() > 1 {
+        invalid(out, field, request, "write one of required, preferred and unconstrained");
+    }
+    let (level, size) = (at(request, &["podSetSliceRequiredTopology"]), at(request, &["podSetSliceSize"]));
+    let layers = at(request, &["podsetSliceRequiredTopologyConstraints"]);
+    if level.is_null() != size.is_null() {
+        invalid(out, field, request, "write podSetSliceRequiredTopology and podSetSliceSize together");
+    }
+    if !level.is_null() && !layers.is_null() {
+        let field = format!("{field}.podsetSliceRequiredTopologyConstraints");
+        out.refuse(field, "Forbidden: may not be set when podSetSliceRequiredTopology is specified");
+    }
+    let count = int(set, &["count"]).unwrap_or(1);
+    if size.as_i64().is_some_and(|size| size > count) {
+        let why = format!("must not be greater than pod set count {count}");
+        invalid(out, format!("{field}.podSetSliceSize"), size, why);
+    }
+}
+
+/// Labels and annotations that pods will have.
+fn metadata(set: &Value, field: &str, out: &mut Findings) {
+    let entries = |what: &str| at(set, &["template", "metadata", what]).as_object().into_iter().flatten();
+    for what in ["labels", "annotations"] {
+        for (key, value) in entries(what) {
+            let field = format!("{field}.template.metadata.{what}");
+            if !is_label_key(key) {
+                invalid(out, field, &Value::String(key.clone()), "is no key of a label or an annotation");
+            } else if what == "labels" && value.as_str().is_some_and(|value| !is_label_value(value)) {
+                invalid(out, format!("{field}[{key}]"), value, "is no value of a label");
+            }
+        }
+    }
+}
+
 fn pod_set(set: &Value, field: &str, out: &mut Findings) {
+    topology(set, &format!("{field}.topologyRequest"), out);
+    metadata(set, field, out);
     let count = int(set, &["count"]).unwrap_or(1);
     if int(set, &["minCount"]).is_some_and(|min| min > count) {
         invalid(
@@ -97,12 +151,24 @@ fn fixed(object: &Value, old: &Value, out: &mut Findings) {
     if !(held(old) && held(object)) {
         return;
     }
+    // An elastic workload may shrink; what grows is a new one.
+    let elastic = is_elastic(object);
     let shapes = |object: &Value| -> Vec<Value> {
-        list(object, &["spec", "podSets"]).iter().map(|set| shape(set, true)).collect()
+        list(object, &["spec", "podSets"]).iter().map(|set| shape(set, !elastic)).collect()
     };
-    let elastic = text(object, &["metadata", "annotations", crate::keys::ELASTIC]) == "true";
-    if shapes(object) != shapes(old) && !elastic {
+    if shapes(object) != shapes(old) {
         out.refuse("spec.podSets", "Invalid value: field is immutable");
+    } else if elastic {
+        let sets = list(object, &["spec", "podSets"]).iter().zip(list(old, &["spec", "podSets"]));
+        for (i, (new, old)) in sets.enumerate() {
+            let most = int(old, &["count"]).unwrap_or(1);
+            if int(new, &["count"]).unwrap_or(1) > most {
+                let field = format!("spec.podSets[{i}].count");
+                let why =
+                    format!("must not grow beyond {most} while quota is held; it grows by a new Workload");
+                invalid(out, field, at(new, &["count"]), why);
+            }
+        }
     }
     if text(object, &["spec", "queueName"]) != text(old, &["spec", "queueName"]) {
         invalid(out, "spec.queueName", at(object, &["spec", "queueName"]), "field is immutable");
@@ -160,6 +226,56 @@ mod tests {
             requests("cpu", "-1"),
             Value::Null,
             "spec.podSets[0].template.spec.containers[0].resources.requests[cpu]: Invalid value: \"-1\": must be greater than or equal to 0",
+        );
+    }
+
+    #[test]
+    fn where_pods_want_to_be() {
+        let with = |request: Value| json!({"spec": {"podSets": [{"count": 4, "topologyRequest": request}]}});
+        check(
+            with(json!({"required": "rack", "podSetSliceRequiredTopology": "host", "podSetSliceSize": 2})),
+            Value::Null,
+            "",
+        );
+        check(
+            with(json!({"required": "rack", "unconstrained": true})),
+            Value::Null,
+            "spec.podSets[0].topologyRequest: Invalid value: {\"required\":\"rack\",\"unconstrained\":true}: write one of required, preferred and unconstrained",
+        );
+        check(
+            with(json!({"podSetSliceRequiredTopology": "host", "podSetSliceSize": 8})),
+            Value::Null,
+            "spec.podSets[0].topologyRequest.podSetSliceSize: Invalid value: 8: must not be greater than pod set count 4",
+        );
+        let labelled =
+            json!({"spec": {"podSets": [{"template": {"metadata": {"labels": {"a b": "x", "a": "b c"}}}}]}});
+        check(
+            labelled,
+            Value::Null,
+            "spec.podSets[0].template.metadata.labels[a]: Invalid value: \"b c\": is no value of a label; \
+             spec.podSets[0].template.metadata.labels: Invalid value: \"a b\": is no key of a label or an annotation",
+        );
+    }
+
+    #[test]
+    fn an_elastic_one_may_shrink() {
+        let with = |count: i64| {
+            json!({"metadata": {"annotations": {crate::keys::ELASTIC: "true"}},
+                   "spec": {"podSets": [{"name": "main", "count": count}]},
+                   "status": {"conditions": [{"type": "QuotaReserved", "status": "True"}]}})
+        };
+        check(with(2), with(3), "");
+        check(
+            with(4),
+            with(3),
+            "spec.podSets[0].count: Invalid value: 4: must not grow beyond 3 while quota is held; it grows by a new Workload",
+        );
+        let mut partial = with(4);
+        partial["spec"]["podSets"][0]["minCount"] = json!(2);
+        check(
+            partial,
+            Value::Null,
+            "spec.podSets: Invalid value: minCount cannot be used with the annotation kueue.x-k8s.io/elastic-job",
         );
     }
 

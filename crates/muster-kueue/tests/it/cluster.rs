@@ -132,7 +132,7 @@ impl Cluster {
     pub async fn submit(&self, mut body: Value) -> Value {
         let settings = Settings::default();
         let world = muster_kueue::defaults::World {
-            settings: &settings,
+            managed: &settings.managed,
             namespace_labels: None,
             has_default_queue: false,
         };

@@ -102,6 +102,7 @@ fn observed(case: &Value, cycle: u32, cluster: &Cluster) -> Decisions {
             action: action(eviction["action"].as_str().unwrap()),
             by: None,
             moved: decisions.pipelined.iter().any(|p| p.pod == pod.key),
+            forced: false,
         });
     }
     decisions
@@ -167,6 +168,7 @@ fn unrest_in_a_stable_cycle_is_noticed() {
                     action: Action::Reclaim,
                     by: None,
                     moved: false,
+                    forced: false,
                 });
             }
         };

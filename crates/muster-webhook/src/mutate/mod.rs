@@ -1,5 +1,6 @@
 //! What is added to objects as they come. In: what is asked, the settings, the world. Out: a verdict with a patch.
 
+pub mod kueue;
 pub mod pod;
 pub mod set;
 pub mod volcano;

@@ -25,8 +25,8 @@ pub fn set(asked: &Asked<'_>, caller: &Caller<'_>, settings: &Settings, world: &
     };
     let world = GroveWorld { options: &settings.grove.options, binding: &binding };
     match asked.operation {
-        Operation::Create => verdict(of_set::create(asked.object, &world)),
-        Operation::Update => verdict(of_set::update(asked.object, asked.old, &world)),
+        Operation::Create => Verdict::from(of_set::create(asked.object, &world)),
+        Operation::Update => Verdict::from(of_set::update(asked.object, asked.old, &world)),
         Operation::Delete | Operation::Connect => Verdict::default(),
     }
 }
@@ -50,10 +50,10 @@ fn judged(
         return Verdict::default();
     }
     if asked.object["kind"] != "Scale" {
-        return verdict(rules(asked.object, asked.old));
+        return Verdict::from(rules(asked.object, asked.old));
     }
     let replicas = asked.object.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(0);
-    minimum().map_or_else(Verdict::default, |minimum| verdict(part::scale(replicas, minimum)))
+    minimum().map_or_else(Verdict::default, |minimum| Verdict::from(part::scale(replicas, minimum)))
 }
 
 pub fn binding(asked: &Asked<'_>, settings: &Settings, _world: &dyn World) -> Verdict {
@@ -61,7 +61,7 @@ pub fn binding(asked: &Asked<'_>, settings: &Settings, _world: &dyn World) -> Ve
         return Verdict::default();
     }
     let world = GroveWorld { options: &settings.grove.options, binding: &|_| Known::Unknown };
-    verdict(of_binding::binding(asked.object, asked.old, &world))
+    Verdict::from(of_binding::binding(asked.object, asked.old, &world))
 }
 
 /// Whether somebody may touch what belongs to a set.
@@ -100,10 +100,6 @@ pub fn protect(asked: &Asked<'_>, caller: &Caller<'_>, settings: &Settings, worl
         Decision::Deny(why) => verdict.refuse("metadata.labels", why),
     }
     verdict
-}
-
-fn verdict(findings: Findings) -> Verdict {
-    Verdict { errors: findings.errors, warnings: findings.warnings, ..Verdict::default() }
 }
 
 #[cfg(test)]

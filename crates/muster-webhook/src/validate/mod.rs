@@ -2,6 +2,7 @@
 
 pub mod grove;
 pub mod koordinator;
+pub mod kueue;
 pub mod pod;
 pub mod podgroup;
 pub mod queue;

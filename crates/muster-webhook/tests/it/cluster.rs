@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
+use muster_api::System;
 use muster_apiserver::ApiServer;
 use muster_runtime::{Clock, Context};
 use muster_webhook::Options;
@@ -59,8 +60,15 @@ impl Admission {
 
 impl Cluster {
     pub async fn new() -> Cluster {
-        let server = ApiServer::new(muster_apiserver::Options::default());
-        server.install_crds(muster_api::crds(Some(&[muster_api::System::Kai]))).unwrap();
+        Self::with(&[System::Kai]).await
+    }
+
+    /// With the kinds of these systems.
+    pub async fn with(systems: &[System]) -> Cluster {
+        let mut options = muster_apiserver::Options::default();
+        options.converters.insert("kueue.x-k8s.io".into(), muster_api::kueue::convert::to_api_version);
+        let server = ApiServer::new(options);
+        server.install_crds(muster_api::crds(Some(systems))).unwrap();
         let background = server.clone();
         let cancel = CancellationToken::new();
         tokio::spawn(cancel.clone().run_until_cancelled_owned(async move { background.run().await }));

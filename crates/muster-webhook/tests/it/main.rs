@@ -4,4 +4,5 @@
 
 mod admission;
 mod cluster;
+mod kueue;
 mod listener;

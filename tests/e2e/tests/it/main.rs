@@ -9,3 +9,4 @@ mod kwok;
 mod names;
 mod samples;
 mod script;
+mod sequences;

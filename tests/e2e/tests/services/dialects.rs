@@ -86,7 +86,6 @@ pub async fn t9k_roles_come_together(room: &Room) -> Result<()> {
 }
 
 /// A queue has what it is guaranteed, whatever another queue would take; a group below its minimum starts nothing.
-#[expect(dead_code, reason = "not yet seen to pass on both clusters")]
 pub async fn volcano_queue_with_a_guarantee(room: &Room) -> Result<()> {
     room.nodes(&[4], |_| json!({})).await?;
     let guaranteed = json!({

@@ -16,23 +16,23 @@ mod room;
 mod samples;
 mod site;
 
-/// Each scenario as a test on either cluster.
+/// Each scenario as a test of its own on one make of cluster.
+macro_rules! on {
+    ($site:ident: $($module:ident :: $scenario:ident,)*) => {
+        mod $site {$(
+            #[tokio::test]
+            async fn $scenario() -> anyhow::Result<()> {
+                let site = crate::site::$site().await?;
+                crate::room::in_a_room(site, stringify!($scenario), crate::$module::$scenario).await
+            }
+        )*}
+    };
+}
+
 macro_rules! on_both {
-    ($($module:ident :: $scenario:ident,)*) => {
-        mod embedded {$(
-            #[tokio::test]
-            async fn $scenario() -> anyhow::Result<()> {
-                let site = crate::site::embedded().await?;
-                crate::room::in_a_room(site, stringify!($scenario), crate::$module::$scenario).await
-            }
-        )*}
-        mod real {$(
-            #[tokio::test]
-            async fn $scenario() -> anyhow::Result<()> {
-                let site = crate::site::real().await?;
-                crate::room::in_a_room(site, stringify!($scenario), crate::$module::$scenario).await
-            }
-        )*}
+    ($($scenarios:tt)*) => {
+        on! {embedded: $($scenarios)*}
+        on! {real: $($scenarios)*}
     };
 }
 
@@ -70,8 +70,25 @@ on_both! {
     grove::gangs_without_a_pod_group,
     dialects::t9k_two_pods_dance_together,
     dialects::t9k_roles_come_together,
+    dialects::volcano_queue_with_a_guarantee,
     dialects::koordinator_gang,
     dialects::kueue_quick_start,
     dialects::kueue_cohort_lends_and_takes_back,
     dialects::all_at_once,
+}
+
+// The embedded server under Kubernetes' own controllers: jobs, replicas, owners and namespaces are theirs there.
+on! {managed:
+    basics::quickstart,
+    basics::gang_whole_or_nothing,
+    basics::elastic_beyond_its_minimum,
+    basics::owners_make_groups,
+    grove::founding_set_becomes_gangs,
+    grove::founding_gang_becomes_a_pod_group,
+    grove::founding_pods_are_gated_and_then_run,
+    grove::founding_set_is_scaled,
+    grove::founding_set_goes_with_everything,
+    grove::founding_inference_on_the_default_scheduler,
+    grove::founding_smallest_set,
+    dialects::kueue_quick_start,
 }

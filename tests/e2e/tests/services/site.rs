@@ -1,8 +1,9 @@
-//! The two clusters that every scenario runs on, each started by the first test that asks for it.
+//! The clusters that scenarios run on, each started by the first test that asks for it.
 //!
 //! *Embedded* is `muster up`: API server, nodes and services in one process. *Real* is etcd, kube-apiserver, the controller
 //! manager and kube-scheduler, with the simulated kubelets as an ordinary client, and `muster run` as a process of its own.
-//! Both have four nodes with 8 GPUs for whoever names no others, KAI's priority classes and the default queues.
+//! *Managed* is the embedded cluster with Kubernetes' own controller manager in the place of its controllers.
+//! All have four nodes with 8 GPUs for whoever names no others, KAI's priority classes and the default queues.
 //!
 //! They are never dropped, because statics are not; the guard of their processes ends them when this process ends.
 
@@ -21,6 +22,7 @@ const GPUS: u32 = 8;
 
 static REAL: OnceCell<Result<Real, String>> = OnceCell::const_new();
 static EMBEDDED: OnceCell<Result<EmbeddedCluster, String>> = OnceCell::const_new();
+static MANAGED: OnceCell<Result<EmbeddedCluster, String>> = OnceCell::const_new();
 
 struct Real {
     cluster: RealCluster,
@@ -44,6 +46,23 @@ impl Site {
             (None, Some(file)) => std::fs::read_to_string(file).unwrap_or_default(),
             (None, None) => String::new(),
         }
+    }
+}
+
+/// The embedded cluster with the real controller manager, or `None` after saying why the test is skipped.
+pub async fn managed() -> Result<Option<Site>> {
+    let options = EmbeddedOptions {
+        nodes: NODES,
+        args: vec!["--gpus".into(), GPUS.to_string(), "--no-controllers".into()],
+        with: vec![Component::ControllerManager],
+        ..EmbeddedOptions::default()
+    };
+    let started = MANAGED
+        .get_or_init(async || EmbeddedCluster::start(options).await.map_err(|e| format!("{e:#}")))
+        .await;
+    match started {
+        Ok(managed) => Ok(Some(Site { cluster: managed, services: None, folder: Some(managed) })),
+        Err(why) => or_skip(Err(anyhow::anyhow!("no embedded cluster with a controller manager: {why}"))),
     }
 }
 

@@ -119,6 +119,9 @@ impl Session<'_> {
 
     /// Why a queue may not have one more pod.
     pub fn why_no_more(&self, queue: usize, pod: PodId) -> Option<Reason> {
+        if let Some(reason) = self.over_limit_above(queue, pod) {
+            return Some(reason);
+        }
         for kind in self.voters(Hook::Allocatable).flatten() {
             let reason = match kind {
                 PluginKind::Proportion if !self.may_have_by_proportion(queue, &[pod]) => {
