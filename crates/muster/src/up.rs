@@ -9,7 +9,7 @@ use crate::instance::{DEFAULT_PORT, Instance, default_kubeconfig};
 use crate::services::{self, Admission, Component};
 use anyhow::{Context, bail};
 use clap::ValueEnum;
-use muster_apiserver::http::{ListenError, listen};
+use muster_apiserver::http::{ListenError, listen_to};
 use muster_apiserver::{ApiServer, KubeVersion, Options};
 use muster_sim::{Fleet, Shape};
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  muster up                         4 nodes with 8 GPUs each\n  muster up --nodes 16 --gpus 8\n  muster up --file cluster.yaml     racks, GPU models, taints: see docs/simulated-cluster.md\n  muster up --port 0 --kubeconfig /tmp/k    any free port\n\nThen: export KUBECONFIG=~/.muster/kubeconfig; kubectl get nodes"
+    after_help = "Examples:\n  muster up                         4 nodes with 8 GPUs each\n  muster up --nodes 16 --gpus 8\n  muster up --file cluster.yaml     racks, GPU models, taints: see docs/simulated-cluster.md\n  muster up --port 0 --kubeconfig /tmp/k    any free port\n  muster up --rbac --token-auth-file users.csv --audit-log audit.jsonl\n      where a line of users.csv is token,user,uid,\"group1,group2\": see docs/embedded-api.md\n\nThen: export KUBECONFIG=~/.muster/kubeconfig; kubectl get nodes"
 )]
 pub struct Args {
     /// Number of simulated nodes
@@ -50,6 +50,8 @@ pub struct Args {
     /// Only the cluster: start none of Muster's services, so that others can
     #[arg(long)]
     no_services: bool,
+    #[command(flatten)]
+    guard: crate::guard::Args,
     /// What to print once the cluster is ready
     #[arg(short, long, value_enum, default_value_t = Format::Text)]
     output: Format,
@@ -96,7 +98,7 @@ async fn run(args: Args) -> anyhow::Result<Exit> {
     };
     let crds = if args.no_crds { Vec::new() } else { crate::crds::select(&args.groups)? };
     let (n_nodes, n_crds) = (fleet.n_nodes(), crds.len());
-    let listener = match listen(args.port).await {
+    let listener = match listen_to(args.port, args.guard.client_ca()?.as_deref()).await {
         Ok(listener) => listener,
         Err(error) => return taken(args.port, error).await,
     };
@@ -115,6 +117,8 @@ async fn run(args: Args) -> anyhow::Result<Exit> {
     options.converters.insert("kueue.x-k8s.io".into(), muster_api::kueue::convert::to_api_version);
     let admission = Arc::new(InProcess::default());
     options.hooks.push(admission.clone());
+    args.guard.put_into(&mut options, &endpoint.token)?;
+    let roles = args.guard.roles(&crds);
     let server = ApiServer::new(options);
     server.install_crds(crds).map_err(|e| anyhow::anyhow!("a generated CRD was refused: {e}"))?;
     let cancel = CancellationToken::new();
@@ -137,6 +141,7 @@ async fn run(args: Args) -> anyhow::Result<Exit> {
     }
 
     let client = kube::Client::new(server, "default");
+    crate::guard::create_roles(&client, roles).await?;
     let simulation = muster_sim::run(
         client.clone(),
         muster_sim::Options {

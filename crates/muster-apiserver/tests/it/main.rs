@@ -2,11 +2,14 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "that is how a test fails")]
 
+mod access;
 mod api;
 mod bookkeeping;
 mod collection;
 mod custom;
+mod guard;
 mod hostile;
+mod policies;
 mod races;
 mod watching;
 mod webhooks;
