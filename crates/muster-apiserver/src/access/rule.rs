@@ -60,7 +60,7 @@ impl Rule {
         }
         has(&self.groups, &asked.group)
             && self.resources.iter().any(|r| resource_covers(r, &asked.resource, &asked.subresource))
-            && (self.names.is_empty() || self.names.iter().any(|n| *n == asked.name))
+            && (self.names.is_empty() || self.names.contains(&asked.name))
     }
 
     /// As `ResourceRule` or `NonResourceRule` of a rules review.

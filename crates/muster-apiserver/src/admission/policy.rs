@@ -304,10 +304,8 @@ impl ApiServer {
         }
         let body = self.admission_review(review, object);
         let old = review.old.as_deref().cloned().unwrap_or_default();
-        let namespace = match review.served.is("", "namespaces") {
-            true => Value::Null,
-            false => namespace.unwrap_or_default(),
-        };
+        let namespace =
+            if review.served.is("", "namespaces") { Value::Null } else { namespace.unwrap_or_default() };
         let (mut denied, mut remarks, mut notes) = (None, Vec::new(), Vec::new());
         for Bound { binding, name, policy } in matching {
             let mut failed = Vec::new();

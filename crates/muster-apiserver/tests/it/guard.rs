@@ -237,7 +237,7 @@ async fn a_flood_by_one_user_leaves_the_others_answered() {
     }
     assert!(done >= 4, "{done} done, {turned_away} turned away");
     assert!(turned_away > 0, "400 requests at once never filled a queue of 16");
-    assert!(others < Duration::from_secs(5), "{others:?}");
+    assert!(others < Duration::from_secs(15), "{others:?}");
 }
 
 #[tokio::test]

@@ -11,5 +11,6 @@ mod guard;
 mod hostile;
 mod policies;
 mod races;
+mod socket;
 mod watching;
 mod webhooks;
