@@ -85,6 +85,8 @@ impl ApiServer {
     /// A server over a store, which may already hold objects.
     pub fn with_store(options: Options, store: Arc<dyn Store>) -> ApiServer {
         let registry = Registry::new(options.kube_version, &[]);
+        // Uids that follow from a seed go on after those that a store already holds; each write takes one or a few.
+        let n_uids = if store.revision() > 1 { store.revision() << 16 } else { 0 };
         let inner = Inner {
             store,
             options,
@@ -93,7 +95,7 @@ impl ApiServer {
             evictions: tokio::sync::Mutex::new(()),
             webhooks: crate::webhook::Caller::new(),
             openapi: RwLock::default(),
-            n_uids: AtomicU64::new(0),
+            n_uids: AtomicU64::new(n_uids),
             recent: crate::recent::Recent::default(),
         };
         let server = ApiServer { inner: Arc::new(inner) };

@@ -43,7 +43,7 @@ where
         Box::pin(async move {
             let (head, body) = request.into_parts();
             let reply = match Limited::new(body, MAX_BODY).collect().await {
-                Ok(body) => server.answer_request(&head, &body.to_bytes()).await,
+                Ok(body) => server.answer_settled(&head, &body.to_bytes()).await,
                 Err(error) if error.is::<LengthLimitError>() => Err(ApiError::new(
                     413,
                     "RequestEntityTooLarge",
@@ -62,7 +62,11 @@ fn header<'a>(head: &'a http::request::Parts, name: &str) -> &'a str {
 }
 
 impl ApiServer {
-    async fn answer_request(&self, head: &http::request::Parts, body: &Bytes) -> Result<Reply, ApiError> {
+    pub(crate) async fn answer_request(
+        &self,
+        head: &http::request::Parts,
+        body: &Bytes,
+    ) -> Result<Reply, ApiError> {
         let target = path::parse(head.uri.path());
         let is_discovery = matches!(target, Target::LegacyVersions | Target::Groups);
         // Asked for by kubectl in a form of its own, and answered in that form whatever else is accepted.
