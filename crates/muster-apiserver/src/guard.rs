@@ -101,7 +101,7 @@ impl ApiServer {
         }
         // The administrator waits for nobody.
         let fair = self.inner.fair.as_ref().filter(|_| !caller.shown.is_master());
-        let Some(fair) = fair else { return self.answer_request(head, &body).await };
+        let Some(fair) = fair else { return self.answer_settled(head, &body).await };
         let flow = caller.user.name.as_str();
         let long = match asked.is_long_running().then(|| fair.begin_long(flow)) {
             Some(Err(_)) => return Ok(too_many()),
@@ -109,7 +109,7 @@ impl ApiServer {
             None => None,
         };
         let Ok(seat) = fair.enter(flow).await else { return Ok(too_many()) };
-        let mut reply = self.answer_request(head, &body).await?;
+        let mut reply = self.answer_settled(head, &body).await?;
         drop(seat);
         if let (Some(long), Content::Stream(stream)) = (long, &mut reply.content) {
             let inner = std::mem::replace(stream, futures::stream::empty().boxed());

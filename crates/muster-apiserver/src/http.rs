@@ -6,14 +6,14 @@
 
 use crate::ApiServer;
 use crate::access::{Peer, certificate};
+use crate::identity::Identity;
 use crate::reply::{Body, Reply};
 use crate::status::ApiError;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoClientAuth, WebPkiClientVerifier};
 use std::io::Write;
@@ -47,6 +47,9 @@ pub enum ListenError {
     /// The authority of clients makes no sense.
     #[error("cannot use the certificate authority of clients: {0}")]
     ClientAuthority(String),
+    /// The certificate or its key is not one.
+    #[error("cannot read the server's certificate or its key")]
+    Pem(#[from] rustls::pki_types::pem::Error),
 }
 
 /// How to reach a listening server.
@@ -72,39 +75,32 @@ pub struct Listener {
 
 /// Binds a port of 127.0.0.1 (0 for any free one) and makes certificates and a token for it.
 pub async fn listen(port: u16) -> Result<Listener, ListenError> {
-    listen_to(port, None).await
+    listen_as(port, Identity::new()?, None).await
 }
 
-/// The same, for clients that may show certificates of an authority (PEM).
-pub async fn listen_to(port: u16, client_ca: Option<&str>) -> Result<Listener, ListenError> {
+/// Binds a port of 127.0.0.1 (0 for any free one) as a server that clients may know already, for clients that may show certificates of an
+/// authority (PEM).
+pub async fn listen_as(
+    port: u16,
+    identity: Identity,
+    client_ca: Option<&str>,
+) -> Result<Listener, ListenError> {
     let address = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port);
     let bind = |source| ListenError::Bind { address, source };
     let listener = TcpListener::bind(address).await.map_err(bind)?;
     let address = listener.local_addr().map_err(bind)?;
-
-    let mut ca = CertificateParams::new(Vec::new())?;
-    ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    ca.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-    ca.distinguished_name.push(DnType::CommonName, "muster-ca");
-    let issuer = CertifiedIssuer::self_signed(ca, KeyPair::generate()?)?;
-    let names = ["localhost", "127.0.0.1", "kubernetes", "kubernetes.default.svc"].map(String::from).to_vec();
-    let mut leaf = CertificateParams::new(names)?;
-    leaf.distinguished_name.push(DnType::CommonName, "muster-apiserver");
-    let key = KeyPair::generate()?;
-    let certificate = leaf.signed_by(&key, &issuer)?;
 
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut config = rustls::ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
         .with_client_cert_verifier(verifier(client_ca)?)
         .with_single_cert(
-            vec![CertificateDer::from(certificate.der().to_vec())],
-            PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der())),
+            vec![CertificateDer::from_pem_slice(identity.certificate_pem.as_bytes())?],
+            PrivateKeyDer::from_pem_slice(identity.key_pem.as_bytes())?,
         )?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    let token = uuid::Uuid::new_v4().simple().to_string() + &uuid::Uuid::new_v4().simple().to_string();
     Ok(Listener {
-        endpoint: Endpoint { address, ca_pem: issuer.pem(), token },
+        endpoint: Endpoint { address, ca_pem: identity.ca_pem, token: identity.token },
         listener,
         tls: tokio_rustls::TlsAcceptor::from(Arc::new(config)),
         identifies: false,

@@ -102,6 +102,8 @@ impl ApiServer {
         let registry = Registry::new(options.kube_version, &[]);
         let access = options.access.clone().map(|config| crate::access::Access::new(config, &options.user));
         let fair = access.as_ref().map(|_| crate::fair::Fair::new(options.fair));
+        // Uids that follow from a seed go on after those that a store already holds; each write takes one or a few.
+        let n_uids = if store.revision() > 1 { store.revision() << 16 } else { 0 };
         let inner = Inner {
             access,
             fair,
@@ -113,7 +115,7 @@ impl ApiServer {
             evictions: tokio::sync::Mutex::new(()),
             webhooks: crate::webhook::Caller::new(),
             openapi: RwLock::default(),
-            n_uids: AtomicU64::new(0),
+            n_uids: AtomicU64::new(n_uids),
             recent: crate::recent::Recent::default(),
         };
         let server = ApiServer { inner: Arc::new(inner) };

@@ -48,7 +48,7 @@ where
                 return Ok(server.answer_guarded(head, body).await);
             }
             let reply = match read_body(body).await {
-                Ok(body) => server.answer_request(&head, &body).await,
+                Ok(body) => server.answer_settled(&head, &body).await,
                 Err(error) => Err(error),
             };
             let reply = reply.unwrap_or_else(|error| Reply::error(&error));

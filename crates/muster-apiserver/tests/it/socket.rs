@@ -4,7 +4,8 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper_util::rt::TokioIo;
 use muster_apiserver::access::{Config, token::Tokens};
-use muster_apiserver::http::{Endpoint, listen_to};
+use muster_apiserver::http::{Endpoint, listen_as};
+use muster_apiserver::identity::Identity;
 use muster_apiserver::{ApiServer, Options};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use rustls::pki_types::pem::PemObject;
@@ -81,7 +82,7 @@ async fn send(
 #[tokio::test]
 async fn whoever_connects_is_known_by_what_they_show() {
     let (authority, stranger) = (Authority::new(), Authority::new());
-    let listener = listen_to(0, Some(&authority.0.pem())).await.unwrap();
+    let listener = listen_as(0, Identity::new().unwrap(), Some(&authority.0.pem())).await.unwrap();
     let to = listener.endpoint.clone();
     let tokens = Tokens::parse("alice-token,alice,7,team-a").unwrap();
     let access = Some(Config { admin_token: to.token.clone(), tokens });
