@@ -101,7 +101,8 @@ impl Server {
             }
             said.push(line);
         }
-        panic!("the server did not start: {said:#?}");
+        let ended = child.wait();
+        panic!("the server did not start: {ended:?} {said:#?}");
     }
 
     fn kill(mut self) {

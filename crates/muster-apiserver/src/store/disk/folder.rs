@@ -519,8 +519,11 @@ impl Reading {
     }
 }
 
-/// By the format they start from: what brings a folder one format further.
-const MIGRATIONS: [fn(&Folder) -> Result<(), OpenError>; FORMAT as usize] = [from_lines];
+/// Brings a folder one format further.
+type Migration = fn(&Folder) -> Result<(), OpenError>;
+
+/// By the format that they start from.
+const MIGRATIONS: [Migration; FORMAT as usize] = [from_lines];
 
 /// Format 0 is text for people and scripts: `objects.jsonl`, an object a line, with no history.
 #[derive(Deserialize)]

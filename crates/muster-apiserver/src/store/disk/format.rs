@@ -91,8 +91,7 @@ pub struct Decoded {
 /// Reads a whole file. A flaw with nothing after it is an unfinished write, which nobody was told of.
 pub fn decode(bytes: &[u8]) -> Result<Decoded, Damage> {
     let mut decoded = Decoded::default();
-    let mut scan = Scan::new(bytes);
-    while let Some(next) = scan.next() {
+    for next in Scan::new(bytes) {
         match next {
             Ok((at, frame)) => decoded.frames.push((at as u64, frame)),
             Err((at, flaw)) => {
@@ -117,9 +116,13 @@ impl<'a> Scan<'a> {
     pub fn new(bytes: &'a [u8]) -> Scan<'a> {
         Scan { bytes, at: 0 }
     }
+}
 
-    /// The next frame and where it begins. After a flaw there is nothing more.
-    pub fn next(&mut self) -> Option<Result<(usize, Frame), (usize, Flaw)>> {
+/// Each frame and where it begins. After a flaw there is nothing more.
+impl Iterator for Scan<'_> {
+    type Item = Result<(usize, Frame), (usize, Flaw)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
         let at = self.at;
         let rest = self.bytes.get(at..).filter(|rest| !rest.is_empty())?;
         let read = payload(rest).and_then(|(payload, used)| Ok((parse(payload).ok_or(Flaw::Content)?, used)));
@@ -431,7 +434,7 @@ mod tests {
             labels: [("app".into(), name.into())].into(),
             fields: [("spec.nodeName".into(), "n".into())].into(),
             owners: vec!["owner".into()],
-            terminating: revision % 2 == 0,
+            terminating: revision.is_multiple_of(2),
         };
         Stored { key: Key::new("ns", name), revision, text: text.into(), facts: facts.into() }
     }

@@ -9,8 +9,14 @@
 //! refused at the door, and the committer tries again every second, in a new file.
 //!
 //! A log of our own and not a database: all objects are in memory anyway, so the disk is only ever read from beginning to end, and
-//! what is needed of it is one append and one wait for each commit. Measured beside redb 4.4 with objects of 3,000 bytes, on the same
-//! disk: see `docs/performance.md`. A database would also keep the history of changes, from which watches resume, in a second tree.
+//! what is needed of it is one append and one wait for each commit. Measured beside redb 4.4, which keeps 20,000 objects of 3,000 bytes
+//! and, in a second tree, the changes from which watches resume; for each write, in batches of 1, 8 and 64, on one disk:
+//!
+//! | | 1 | 8 | 64 |
+//! |---|---|---|---|
+//! | log: CPU, bytes to disk | 150 us, 7.1 kB | 25 us, 3.5 kB | 5 us, 3.0 kB |
+//! | redb: CPU, bytes to disk | 525 us, 47.9 kB | 122 us, 19.5 kB | 52 us, 13.3 kB |
+//! | redb's rate, of the log's | 58% | 45% | 23% |
 //!
 //! Must stay true: a revision is told to nobody before it is on disk; one that was undone is never given again; the log is never
 //! longer than the live data and its history, and a constant.
@@ -58,6 +64,8 @@ const RETRY: Duration = Duration::from_secs(1);
 /// How many failures are remembered one by one, so that a request that was slow to look learns what became of its write.
 const REMEMBERED: usize = 64;
 
+const CLOSED: &str = "the data folder was given free";
+
 tokio::task_local! {
     /// The first and the last revision that the request of this task has written; 0 for none.
     static WROTE: Cell<(Revision, Revision)>;
@@ -77,6 +85,8 @@ struct Progress {
     undone: VecDeque<(Revision, Revision)>,
     /// Why writes are refused now.
     fault: Option<Arc<str>>,
+    /// Whether nothing is committed any more.
+    closed: bool,
 }
 
 impl Progress {
@@ -84,8 +94,10 @@ impl Progress {
     fn became(&self, first: Revision, last: Revision) -> Option<Settled> {
         if self.undone.iter().any(|(from, to)| first <= *to && last > *from) {
             Some(Settled::Lost(self.reason()))
+        } else if self.durable >= last {
+            Some(Settled::Kept)
         } else {
-            (self.durable >= last).then_some(Settled::Kept)
+            self.closed.then(|| Settled::Lost(self.reason()))
         }
     }
 
@@ -117,9 +129,9 @@ impl Durability {
         // What a writer saw was there before it wrote, so its own write is all it waits for.
         let upto = if last > 0 { last } else { store.revision() };
         let mut changes = self.progress.subscribe();
-        let judged = match changes.wait_for(|p| p.durable >= upto || p.n_undone != since).await {
-            Err(_) => Some(Settled::Lost("the store is closed".into())),
-            Ok(p) if p.n_undone == since => Some(Settled::Kept),
+        let judged = match changes.wait_for(|p| p.durable >= upto || p.n_undone != since || p.closed).await {
+            Err(_) => Some(Settled::Lost(CLOSED.into())),
+            Ok(p) if p.n_undone == since => p.became(upto, upto),
             Ok(_) if last == 0 => Some(Settled::Again),
             Ok(p) if p.n_undone - since > p.undone.len() as u64 => Some(Settled::Lost(p.reason())),
             Ok(p) => p.became(first, last),
@@ -129,7 +141,7 @@ impl Durability {
             // It was written after the disk refused something else.
             None => match changes.wait_for(|p| p.became(first, last).is_some()).await {
                 Ok(p) => p.became(first, last).unwrap_or(Settled::Kept),
-                Err(_) => Settled::Lost("the store is closed".into()),
+                Err(_) => Settled::Lost(CLOSED.into()),
             },
         };
         (outcome, settled)
@@ -206,8 +218,13 @@ impl Durable {
             tracing::warn!(folder = %path.display(), bytes = found.torn, "an unfinished write was dropped");
         }
         let resumed = Resumed { revision: found.revision, torn_bytes: found.torn };
-        let progress =
-            Progress { durable: found.revision, n_undone: 0, undone: VecDeque::new(), fault: None };
+        let progress = Progress {
+            durable: found.revision,
+            n_undone: 0,
+            undone: VecDeque::new(),
+            fault: None,
+            closed: false,
+        };
         let shared = Arc::new(Shared {
             queue: Mutex::default(),
             wake: Condvar::new(),
@@ -363,6 +380,16 @@ struct Compaction {
     thread: JoinHandle<io::Result<u64>>,
     stop: Arc<AtomicBool>,
     number: u64,
+}
+
+/// Whatever ends the thread: nobody waits for it any longer.
+impl Drop for Committer {
+    fn drop(&mut self) {
+        self.shared.durability.progress.send_modify(|p| {
+            p.fault.get_or_insert_with(|| CLOSED.into());
+            p.closed = true;
+        });
+    }
 }
 
 impl Committer {
@@ -622,7 +649,7 @@ fn write_snapshot(
     format::add_head(&mut out.buffer, 0);
     for table in memory.tables() {
         if stop.load(Ordering::Relaxed) {
-            return Err(io::Error::other("the store is closed"));
+            return Err(io::Error::other(CLOSED));
         }
         // Each table is of its own moment: the logs that are read after it have what happened to the others since.
         let Some(view) = memory.view(&table) else { continue };

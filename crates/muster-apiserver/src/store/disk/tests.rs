@@ -534,6 +534,16 @@ async fn writers_that_come_together_share_a_commit() {
 }
 
 #[tokio::test]
+async fn nobody_waits_for_a_store_that_is_closed() {
+    let temp = Temp::new();
+    let store = temp.open();
+    assert_eq!(request(&store, "a").await.1, Settled::Kept);
+    store.close();
+    assert!(matches!(request(&store, "a").await.1, Settled::Lost(why) if &*why == CLOSED));
+    assert_eq!(temp.open().revision(), 2, "the folder is free, and has what was acknowledged");
+}
+
+#[tokio::test]
 async fn watchers_hear_of_a_write_before_its_answer_and_never_before_the_disk_has_it() {
     let (temp, faults) = (Temp::new(), Arc::new(Faults::default()));
     let store = Durable::open_on(Box::new(FaultyDisk(faults.clone())), &temp.0, "1.36", LARGE).unwrap();
