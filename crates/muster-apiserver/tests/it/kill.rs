@@ -35,7 +35,7 @@ async fn server_that_is_killed() {
     let store = Arc::new(Durable::open(folder, "1.36", limits).unwrap());
     let identity = Identity::of(folder).unwrap();
     let server = ApiServer::with_store(Options::default(), store);
-    let listener = listen_as(identity.port.unwrap_or(0), identity.clone()).await.unwrap();
+    let listener = listen_as(identity.port.unwrap_or(0), identity.clone(), None).await.unwrap();
     let port = listener.endpoint.address.port();
     identity.on(port).keep(folder).unwrap();
     println!("\nready {}", listener.endpoint.kubeconfig().escape_debug());

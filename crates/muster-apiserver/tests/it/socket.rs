@@ -5,7 +5,6 @@ use http_body_util::{BodyExt, Full};
 use hyper_util::rt::TokioIo;
 use muster_apiserver::access::{Config, token::Tokens};
 use muster_apiserver::http::{Endpoint, listen_as};
-use muster_apiserver::identity::Identity;
 use muster_apiserver::{ApiServer, Options};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use rustls::pki_types::pem::PemObject;
@@ -82,7 +81,10 @@ async fn send(
 #[tokio::test]
 async fn whoever_connects_is_known_by_what_they_show() {
     let (authority, stranger) = (Authority::new(), Authority::new());
-    let listener = listen_as(0, Identity::new().unwrap(), Some(&authority.0.pem())).await.unwrap();
+    let listener =
+        listen_as(0, muster_apiserver::identity::Identity::new().unwrap(), Some(&authority.0.pem()))
+            .await
+            .unwrap();
     let to = listener.endpoint.clone();
     let tokens = Tokens::parse("alice-token,alice,7,team-a").unwrap();
     let access = Some(Config { admin_token: to.token.clone(), tokens });
