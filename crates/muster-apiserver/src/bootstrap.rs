@@ -32,7 +32,7 @@ pub(crate) fn seed(server: &ApiServer) {
     );
 }
 
-fn put(server: &ApiServer, table: &str, mut object: Value) {
+pub(crate) fn put(server: &ApiServer, table: &str, mut object: Value) {
     let Some(served) = server.kind_of_table(table) else { return };
     let key = Key::new(meta::namespace(&object), meta::name(&object));
     // An object that is there already stays as it is.

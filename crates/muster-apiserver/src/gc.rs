@@ -25,6 +25,9 @@ const CLAIM_PROTECTION: &str = "kubernetes.io/pvc-protection";
 /// Keeps a volume while a claim is bound to it.
 const VOLUME_PROTECTION: &str = "kubernetes.io/pv-protection";
 
+/// How long to wait after the disk refused a write.
+const UNDONE_PAUSE: std::time::Duration = std::time::Duration::from_secs(1);
+
 type Place = (Table, Key);
 
 /// Who owns whom.
@@ -85,15 +88,17 @@ impl ApiServer {
     /// Runs the background work until the future is dropped.
     pub async fn run(&self) {
         let mut changed = self.store().subscribe_all();
-        let mut collector = Collector {
-            server: self.clone(),
-            index: Index::default(),
-            seen: BTreeMap::new(),
-            suspects: BTreeSet::new(),
-            going: BTreeSet::new(),
-            quotas: BTreeSet::new(),
-        };
+        let mut collector = Collector::new(self);
+        let n_undone = || self.store().durability().map_or(0, |d| d.n_undone());
+        let mut undone = n_undone();
         loop {
+            if undone != n_undone() {
+                // The disk refused, and what was done here may be gone with the rest: begin anew, and not at once.
+                tokio::time::sleep(UNDONE_PAUSE).await;
+                undone = n_undone();
+                collector = Collector::new(self);
+                self.reload_crds();
+            }
             collector.turn();
             if changed.changed().await.is_err() {
                 return;
@@ -105,6 +110,17 @@ impl ApiServer {
 }
 
 impl Collector {
+    fn new(server: &ApiServer) -> Collector {
+        Collector {
+            server: server.clone(),
+            index: Index::default(),
+            seen: BTreeMap::new(),
+            suspects: BTreeSet::new(),
+            going: BTreeSet::new(),
+            quotas: BTreeSet::new(),
+        }
+    }
+
     /// One turn: take in the changes, then act on what they brought up.
     fn turn(&mut self) {
         for table in self.server.store().tables() {

@@ -1,16 +1,21 @@
 //! The server on a socket: TLS, bearer token, kubeconfig. In: an [`ApiServer`] and an address on loopback. Out: a running
 //! listener and what a client needs to reach it.
 //!
-//! Invariants: without the token every request but health checks is refused; the kubeconfig is readable by its owner only.
+//! Invariants: without the token every request but health checks is refused, unless access is enforced, when the server itself asks
+//! who everybody is; the kubeconfig is readable by its owner only.
 
 use crate::ApiServer;
+use crate::access::{Peer, certificate};
+use crate::identity::Identity;
 use crate::reply::{Body, Reply};
 use crate::status::ApiError;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{NoClientAuth, WebPkiClientVerifier};
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -39,6 +44,12 @@ pub enum ListenError {
     /// TLS would not take them.
     #[error("cannot set up TLS")]
     Tls(#[from] rustls::Error),
+    /// The authority of clients makes no sense.
+    #[error("cannot use the certificate authority of clients: {0}")]
+    ClientAuthority(String),
+    /// The certificate or its key is not one.
+    #[error("cannot read the server's certificate or its key")]
+    Pem(#[from] rustls::pki_types::pem::Error),
 }
 
 /// How to reach a listening server.
@@ -58,55 +69,68 @@ pub struct Listener {
     pub endpoint: Endpoint,
     listener: TcpListener,
     tls: tokio_rustls::TlsAcceptor,
+    /// Whether requests are told whom they come from.
+    identifies: bool,
 }
 
 /// Binds a port of 127.0.0.1 (0 for any free one) and makes certificates and a token for it.
 pub async fn listen(port: u16) -> Result<Listener, ListenError> {
+    listen_as(port, Identity::new()?, None).await
+}
+
+/// Binds a port of 127.0.0.1 (0 for any free one) as a server that clients may know already, for clients that may show certificates of an
+/// authority (PEM).
+pub async fn listen_as(
+    port: u16,
+    identity: Identity,
+    client_ca: Option<&str>,
+) -> Result<Listener, ListenError> {
     let address = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port);
     let bind = |source| ListenError::Bind { address, source };
     let listener = TcpListener::bind(address).await.map_err(bind)?;
     let address = listener.local_addr().map_err(bind)?;
 
-    let mut ca = CertificateParams::new(Vec::new())?;
-    ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    ca.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-    ca.distinguished_name.push(DnType::CommonName, "muster-ca");
-    let issuer = CertifiedIssuer::self_signed(ca, KeyPair::generate()?)?;
-    let names = ["localhost", "127.0.0.1", "kubernetes", "kubernetes.default.svc"].map(String::from).to_vec();
-    let mut leaf = CertificateParams::new(names)?;
-    leaf.distinguished_name.push(DnType::CommonName, "muster-apiserver");
-    let key = KeyPair::generate()?;
-    let certificate = leaf.signed_by(&key, &issuer)?;
-
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut config = rustls::ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
-        .with_no_client_auth()
+        .with_client_cert_verifier(verifier(client_ca)?)
         .with_single_cert(
-            vec![CertificateDer::from(certificate.der().to_vec())],
-            PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der())),
+            vec![CertificateDer::from_pem_slice(identity.certificate_pem.as_bytes())?],
+            PrivateKeyDer::from_pem_slice(identity.key_pem.as_bytes())?,
         )?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    let token = uuid::Uuid::new_v4().simple().to_string() + &uuid::Uuid::new_v4().simple().to_string();
     Ok(Listener {
-        endpoint: Endpoint { address, ca_pem: issuer.pem(), token },
+        endpoint: Endpoint { address, ca_pem: identity.ca_pem, token: identity.token },
         listener,
         tls: tokio_rustls::TlsAcceptor::from(Arc::new(config)),
+        identifies: false,
     })
 }
 
 impl Listener {
     /// Answers requests to a server until cancelled, with the token as the price of admission.
-    pub async fn serve(self, server: ApiServer, cancel: CancellationToken) {
+    pub async fn serve(mut self, server: ApiServer, cancel: CancellationToken) {
+        self.identifies = server.is_guarded();
         let token: Arc<str> = self.endpoint.token.as_str().into();
         let stop = cancel.clone();
         let handle = move |request: http::Request<hyper::body::Incoming>| {
             let (mut server, token, stop) = (server.clone(), token.clone(), stop.clone());
             async move {
-                if !is_authorized(&request, &token) {
-                    return Reply::error(&ApiError::unauthorized()).into_response();
+                let is_shutdown = request.method() == "POST" && request.uri().path() == SHUTDOWN_PATH;
+                if !server.enforces_access() {
+                    if !is_authorized(&request, &token) {
+                        return Reply::error(&ApiError::unauthorized()).into_response();
+                    }
+                } else if is_shutdown {
+                    // Whoever may do this is asked about here; everything else is asked about by the server.
+                    let (head, _) = request.into_parts();
+                    if let Err(error) = server.check_access(&head) {
+                        return Reply::error(&error).into_response();
+                    }
+                    stop.cancel();
+                    return Reply::plain(202, "stopping\n").into_response();
                 }
-                if request.method() == "POST" && request.uri().path() == SHUTDOWN_PATH {
+                if is_shutdown {
                     stop.cancel();
                     return Reply::plain(202, "stopping\n").into_response();
                 }
@@ -124,10 +148,10 @@ impl Listener {
         F: Future<Output = http::Response<Body>> + Send + 'static,
     {
         loop {
-            let stream = tokio::select! {
+            let (stream, from) = tokio::select! {
                 () = cancel.cancelled() => return,
                 accepted = self.listener.accept() => match accepted {
-                    Ok((stream, _)) => stream,
+                    Ok(accepted) => accepted,
                     Err(error) => {
                         // Out of file descriptors, most likely: wait for some to come back.
                         tracing::warn!(%error, "connection not accepted");
@@ -138,9 +162,16 @@ impl Listener {
             };
             let _ = stream.set_nodelay(true);
             let (tls, handle, cancel) = (self.tls.clone(), handle.clone(), cancel.clone());
+            let identifies = self.identifies;
             tokio::spawn(async move {
                 let Ok(stream) = tls.accept(stream).await else { return };
-                let service = hyper::service::service_fn(move |request| {
+                let shown = stream.get_ref().1.peer_certificates().and_then(|c| c.first());
+                let user = shown.and_then(|c| certificate::user(c)).map(Arc::new);
+                let peer = identifies.then(|| Peer { user, address: Some(from.ip()) });
+                let service = hyper::service::service_fn(move |mut request: http::Request<_>| {
+                    if let Some(peer) = &peer {
+                        request.extensions_mut().insert(peer.clone());
+                    }
                     let answer = handle(request);
                     async move { Ok::<_, std::convert::Infallible>(answer.await) }
                 });
@@ -181,9 +212,25 @@ fn is_authorized<B>(request: &http::Request<B>, token: &str) -> bool {
         return true;
     }
     let given = request.headers().get("authorization").and_then(|v| v.to_str().ok()).unwrap_or_default();
-    let Some(given) = given.strip_prefix("Bearer ") else { return false };
-    // Compared in full whatever the first difference, so that timing tells nothing.
+    given.strip_prefix("Bearer ").is_some_and(|given| is_same(given, token))
+}
+
+/// Compared in full whatever the first difference, so that timing tells nothing.
+pub(crate) fn is_same(given: &str, token: &str) -> bool {
     given.len() == token.len() && given.bytes().zip(token.bytes()).fold(0, |acc, (a, b)| acc | (a ^ b)) == 0
+}
+
+/// Takes certificates of the authority and lets everybody else come without one.
+fn verifier(client_ca: Option<&str>) -> Result<Arc<dyn ClientCertVerifier>, ListenError> {
+    let Some(pem) = client_ca else { return Ok(Arc::new(NoClientAuth)) };
+    let bad = |e: &dyn std::fmt::Display| ListenError::ClientAuthority(e.to_string());
+    let mut roots = rustls::RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
+        roots.add(certificate.map_err(|e| bad(&e))?).map_err(|e| bad(&e))?;
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+    builder.allow_unauthenticated().build().map_err(|e| bad(&e))
 }
 
 impl Endpoint {

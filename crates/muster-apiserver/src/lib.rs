@@ -7,17 +7,23 @@
 //! `watch`, `write`, `delete` or `sub` answers it. A write passes `strategy` (the kind's own rules), `admission` and
 //! `webhook` before it reaches the `store`. `gc` does in the background what follows from deletions.
 //!
-//! Not enforced here, on purpose: RBAC objects are stored and never consulted; whoever has the token may do everything.
+//! Where it was asked for, `guard` stands before requests from outside this process: `access` (RBAC), `fair` (turns), `audit` (the log).
+//! Where it was not, roles are stored and never consulted, and whoever has the token may do everything.
 
+pub mod access;
 pub mod admission;
 mod apart;
+pub mod audit;
 mod bootstrap;
 pub mod clock;
 pub mod crd;
 mod delete;
 mod discovery;
+pub mod fair;
 mod gc;
+mod guard;
 pub mod http;
+pub mod identity;
 mod meta;
 pub mod negotiate;
 mod openapi;
@@ -31,6 +37,7 @@ pub mod selector;
 mod server;
 mod service;
 mod services;
+mod settle;
 pub mod status;
 pub mod store;
 mod strategy;

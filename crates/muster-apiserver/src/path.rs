@@ -93,6 +93,18 @@ pub fn parse(path: &str) -> Target {
     Target::Resource(found)
 }
 
+/// The resource, object or subresource that a longer path lies below, as those of proxies do.
+pub fn parse_deep(path: &str) -> Option<ResourcePath> {
+    let mut rest = path;
+    while let Some((shorter, _)) = rest.rsplit_once('/') {
+        if let Target::Resource(found) = parse(shorter) {
+            return Some(found);
+        }
+        rest = shorter;
+    }
+    None
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -67,7 +67,8 @@ pub fn pairs(query: &str) -> impl Iterator<Item = (String, String)> + '_ {
     })
 }
 
-fn boolean(v: &str) -> bool {
+/// Whether a parameter means yes.
+pub fn boolean(v: &str) -> bool {
     // Go's conversion for query parameters: present and not plainly false means true.
     !matches!(v, "false" | "0" | "False" | "FALSE" | "f" | "F")
 }

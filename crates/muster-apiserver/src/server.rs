@@ -36,6 +36,12 @@ pub struct Options {
     pub hooks: Vec<Arc<dyn Hook>>,
     /// The user that requests are attributed to.
     pub user: String,
+    /// Enforces RBAC on requests from outside this process.
+    pub access: Option<crate::access::Config>,
+    /// Makes users take turns, where access is enforced.
+    pub fair: crate::fair::Limits,
+    /// Writes down requests from outside this process.
+    pub audit: Option<Arc<crate::audit::Log>>,
     /// Uids and generated names follow from this seed, so that a run can be repeated; without it they are random.
     pub seed: Option<u64>,
 }
@@ -48,6 +54,9 @@ impl Default for Options {
             converters: BTreeMap::new(),
             hooks: Vec::new(),
             user: "muster-admin".into(),
+            access: None,
+            fair: crate::fair::Limits::default(),
+            audit: None,
             seed: None,
         }
     }
@@ -74,6 +83,12 @@ pub(crate) struct Inner {
     pub n_uids: AtomicU64,
     /// What was written last, parsed: objects are mostly written again soon after.
     pub recent: crate::recent::Recent,
+    /// Policies in CEL, as they are stored.
+    pub policies: crate::admission::Policies,
+    /// Who may do what, where that is enforced.
+    pub access: Option<crate::access::Access>,
+    /// Whose turn it is, where access is enforced.
+    pub fair: Option<Arc<crate::fair::Fair>>,
 }
 
 impl ApiServer {
@@ -85,7 +100,14 @@ impl ApiServer {
     /// A server over a store, which may already hold objects.
     pub fn with_store(options: Options, store: Arc<dyn Store>) -> ApiServer {
         let registry = Registry::new(options.kube_version, &[]);
+        let access = options.access.clone().map(|config| crate::access::Access::new(config, &options.user));
+        let fair = access.as_ref().map(|_| crate::fair::Fair::new(options.fair));
+        // Uids that follow from a seed go on after those that a store already holds; each write takes one or a few.
+        let n_uids = if store.revision() > 1 { store.revision() << 16 } else { 0 };
         let inner = Inner {
+            access,
+            fair,
+            policies: crate::admission::Policies::default(),
             store,
             options,
             registry: RwLock::new(Arc::new(registry)),
@@ -93,12 +115,15 @@ impl ApiServer {
             evictions: tokio::sync::Mutex::new(()),
             webhooks: crate::webhook::Caller::new(),
             openapi: RwLock::default(),
-            n_uids: AtomicU64::new(0),
+            n_uids: AtomicU64::new(n_uids),
             recent: crate::recent::Recent::default(),
         };
         let server = ApiServer { inner: Arc::new(inner) };
         server.reload_crds();
         crate::bootstrap::seed(&server);
+        if server.inner.access.is_some() {
+            server.seed_roles();
+        }
         server
     }
 

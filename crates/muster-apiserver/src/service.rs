@@ -1,6 +1,8 @@
 //! The server as a tower service. In: an HTTP request. Out: an HTTP response. `kube::Client::new` takes it as it is, so
 //! controllers and tests run against it with no socket and on paused time.
 
+use crate::access::{Peer, User};
+use crate::audit::Notes;
 use crate::discovery;
 use crate::negotiate::{self, Encoding, Form};
 use crate::openapi;
@@ -42,18 +44,33 @@ where
         let server = self.clone();
         Box::pin(async move {
             let (head, body) = request.into_parts();
-            let reply = match Limited::new(body, MAX_BODY).collect().await {
-                Ok(body) => server.answer_request(&head, &body.to_bytes()).await,
-                Err(error) if error.is::<LengthLimitError>() => Err(ApiError::new(
-                    413,
-                    "RequestEntityTooLarge",
-                    format!("Request entity too large: limit is {MAX_BODY}"),
-                )),
-                Err(error) => Err(ApiError::bad_request(format!("unable to read the body: {error}"))),
+            if server.is_guarded() && head.extensions.get::<Peer>().is_some() {
+                return Ok(server.answer_guarded(head, body).await);
+            }
+            let reply = match read_body(body).await {
+                Ok(body) => server.answer_settled(&head, &body).await,
+                Err(error) => Err(error),
             };
             let reply = reply.unwrap_or_else(|error| Reply::error(&error));
             Ok(reply.into_response())
         })
+    }
+}
+
+/// Reads a whole body, if it is not too large.
+pub(crate) async fn read_body<B>(body: B) -> Result<Bytes, ApiError>
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    match Limited::new(body, MAX_BODY).collect().await {
+        Ok(body) => Ok(body.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => Err(ApiError::new(
+            413,
+            "RequestEntityTooLarge",
+            format!("Request entity too large: limit is {MAX_BODY}"),
+        )),
+        Err(error) => Err(ApiError::bad_request(format!("unable to read the body: {error}"))),
     }
 }
 
@@ -62,7 +79,11 @@ fn header<'a>(head: &'a http::request::Parts, name: &str) -> &'a str {
 }
 
 impl ApiServer {
-    async fn answer_request(&self, head: &http::request::Parts, body: &Bytes) -> Result<Reply, ApiError> {
+    pub(crate) async fn answer_request(
+        &self,
+        head: &http::request::Parts,
+        body: &Bytes,
+    ) -> Result<Reply, ApiError> {
         let target = path::parse(head.uri.path());
         let is_discovery = matches!(target, Target::LegacyVersions | Target::Groups);
         // Asked for by kubectl in a form of its own, and answered in that form whatever else is accepted.
@@ -190,6 +211,8 @@ impl ApiServer {
             form,
             content_type: header(head, "content-type").to_string(),
             user_agent: header(head, "user-agent").to_string(),
+            user: head.extensions.get::<Arc<User>>().cloned(),
+            notes: head.extensions.get::<Notes>().cloned(),
         };
         let method = head.method.as_str();
         let outcome = match (&path.name, &path.subresource) {

@@ -106,7 +106,7 @@ impl ApiError {
     }
 
     /// Shows `details` even though there are none, as the generic responses of the real server do.
-    fn with_details(mut self) -> ApiError {
+    pub(crate) fn with_details(mut self) -> ApiError {
         self.has_details = true;
         self
     }

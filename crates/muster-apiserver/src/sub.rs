@@ -347,19 +347,31 @@ impl ApiServer {
     pub(crate) fn token(&self, cx: &Context, name: &str, body: &[u8]) -> Result<Reply, ApiError> {
         let mut request = parse_body(&cx.content_type, body, "TokenRequest")?;
         let key = Key::new(cx.namespace.as_deref().unwrap_or_default(), name);
-        self.must_find(&cx.served, &key)?;
+        let stored = self.must_find(&cx.served, &key)?;
         let seconds = request["spec"]["expirationSeconds"].as_i64().unwrap_or(3600);
-        let expires = self
-            .clock()
-            .now()
-            .checked_add(jiff::SignedDuration::from_secs(seconds))
-            .map(crate::clock::seconds)
-            .unwrap_or_default();
+        if seconds < 600 {
+            let error = k8s_schema::FieldError::invalid(
+                "spec.expirationSeconds",
+                seconds,
+                "may not specify a duration less than 10 minutes",
+            );
+            return Err(ApiError::invalid("authentication.k8s.io", "TokenRequest", "", &[error]));
+        }
+        let now = self.clock().now();
+        // As long as Kubernetes lets a token live: 2^32 seconds.
+        let end = now.checked_add(jiff::SignedDuration::from_secs(seconds.min(1 << 32))).unwrap_or(now);
+        let expires = crate::clock::seconds(end);
         request["kind"] = "TokenRequest".into();
         request["apiVersion"] = "authentication.k8s.io/v1".into();
-        // Opaque: nothing in the embedded cluster checks service account tokens.
-        request["status"] =
-            json!({"token": uuid::Uuid::new_v4().to_string(), "expirationTimestamp": expires});
+        let token = match &self.inner.access {
+            Some(access) => {
+                let account = self.parse_stored(&stored, &cx.served)?;
+                self.sign_token(access, &account, &request, (now.as_second(), end.as_second()))?
+            }
+            // Opaque: without RBAC nothing checks tokens of service accounts.
+            None => uuid::Uuid::new_v4().to_string(),
+        };
+        request["status"] = json!({"token": token, "expirationTimestamp": expires});
         Ok(Reply::json(201, request))
     }
 
@@ -374,7 +386,7 @@ impl ApiServer {
         Ok(Reply::plain(200, format!("simulated: {image} writes no log here\n")))
     }
 
-    /// Kinds that are only posted: access reviews and the like. RBAC is not enforced, so access is always granted.
+    /// Kinds that are only posted: access reviews and the like. Where RBAC is not enforced, access is always granted.
     pub(crate) fn review(&self, cx: &Context, body: &[u8]) -> Result<Reply, ApiError> {
         let mut review = parse_body(&cx.content_type, body, &cx.served.kind)?;
         review["kind"] = cx.served.kind.as_str().into();
@@ -393,6 +405,10 @@ impl ApiServer {
             review,
             Part::Main,
         );
+        if let Some(access) = &self.inner.access {
+            review["status"] = self.review_access(access, cx, &review)?;
+            return Ok(Reply::json(201, review));
+        }
         review["status"] = match cx.served.kind.as_str() {
             "SelfSubjectReview" => json!({"userInfo": user}),
             "TokenReview" => {

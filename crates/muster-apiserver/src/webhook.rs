@@ -142,9 +142,10 @@ fn resource_matches(rule: &str, plural: &str, sub: Option<&str>) -> bool {
         }
 }
 
-fn rules_match(webhook: &Value, review: &Review) -> bool {
+/// Whether any of some rules is about a request.
+pub(crate) fn rules_match(rules: &Value, review: &Review) -> bool {
     let served = &review.served;
-    webhook["rules"].as_array().into_iter().flatten().any(|rule| {
+    rules.as_array().into_iter().flatten().any(|rule| {
         is_any(&rule["operations"], review.operation.name())
             && is_any(&rule["apiGroups"], &served.group)
             && is_any(&rule["apiVersions"], &served.version)
@@ -154,12 +155,17 @@ fn rules_match(webhook: &Value, review: &Review) -> bool {
                 .flatten()
                 .filter_map(Value::as_str)
                 .any(|r| resource_matches(r, &served.plural, review.subresource.as_deref()))
+            && names_match(&rule["resourceNames"], &review.name)
             && match rule["scope"].as_str() {
                 Some("Cluster") => !served.namespaced,
                 Some("Namespaced") => served.namespaced,
                 _ => true,
             }
     })
+}
+
+fn names_match(names: &Value, name: &str) -> bool {
+    names.as_array().is_none_or(|names| names.is_empty() || names.iter().any(|n| n == name))
 }
 
 /// Whether all `matchConditions` hold. One that does not hold decides, even where another makes no sense.
@@ -178,7 +184,8 @@ fn meets_conditions(webhook: &Value, request: &Value) -> Result<bool, String> {
     if problems.is_empty() { Ok(true) } else { Err(format!("match conditions: {}", problems.join("; "))) }
 }
 
-fn selects(selector: &Value, labels: Option<&Value>) -> bool {
+/// Whether a label selector, which may be absent, is about an object with these labels.
+pub(crate) fn selects(selector: &Value, labels: Option<&Value>) -> bool {
     let value = |label: &str| labels.and_then(|l| l.get(label)).and_then(Value::as_str);
     Labels::from_object(selector).is_ok_and(|s| s.matches(value))
 }
@@ -208,7 +215,7 @@ impl ApiServer {
         self.all(table)
             .into_iter()
             .flat_map(|c| c["webhooks"].as_array().cloned().unwrap_or_default())
-            .filter(|w| rules_match(w, review))
+            .filter(|w| rules_match(&w["rules"], review))
             .filter(|w| {
                 let by_namespace = match &namespace {
                     Some(ns) => selects(&w["namespaceSelector"], labels_of(ns).as_ref()),
@@ -223,7 +230,7 @@ impl ApiServer {
             .collect()
     }
 
-    fn admission_review(&self, review: &Review, object: &Value) -> Value {
+    pub(crate) fn admission_review(&self, review: &Review, object: &Value) -> Value {
         let served = &review.served;
         let kind = json!({"group": served.group, "version": served.version, "kind": served.kind});
         let resource = json!({"group": served.group, "version": served.version, "resource": served.plural});
@@ -231,7 +238,7 @@ impl ApiServer {
             "uid": uuid::Uuid::new_v4().to_string(),
             "kind": kind, "resource": resource, "requestKind": kind, "requestResource": resource,
             "operation": review.operation.name(),
-            "userInfo": {"username": self.inner.options.user, "groups": ["system:masters", "system:authenticated"]},
+            "userInfo": crate::access::info(review.user.as_ref(), &self.inner.options.user),
             "object": object, "oldObject": review.old.as_deref().cloned().unwrap_or_default(),
             "dryRun": review.dry_run,
             "options": {"kind": match review.operation {

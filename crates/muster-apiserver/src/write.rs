@@ -3,8 +3,10 @@
 //! All three end in the same two paths, [`ApiServer::create_object`] and [`ApiServer::update_object`]; a patch is an update
 //! whose new state is computed from the live one, and is tried again when the live one moved meanwhile.
 
+use crate::access::User;
 use crate::admission::{Operation, Review};
 use crate::apart::Apart;
+use crate::audit::Notes;
 use crate::meta;
 use crate::negotiate::Form;
 use crate::query::{FieldValidation, Query};
@@ -38,6 +40,10 @@ pub struct Context {
     pub content_type: String,
     /// For the field manager when none is named.
     pub user_agent: String,
+    /// Who asks, where that matters; this process itself otherwise.
+    pub user: Option<Arc<User>>,
+    /// Where remarks for the audit log go, if there is one.
+    pub(crate) notes: Option<Notes>,
 }
 
 impl Context {
@@ -481,6 +487,7 @@ impl ApiServer {
         self.place(cx, &mut sent)?;
         let key = cx.key(name);
         if allows_create_on_update(served) && self.store().get(&served.table, &key).is_none() {
+            self.require_verb(cx, "create", name)?;
             let mut written = self.create_object(cx, sent, false).await?;
             written.warnings.extend(warnings);
             return Ok(self.answer(cx, written));
@@ -614,6 +621,7 @@ impl ApiServer {
                 return Err(ApiError::conflict(&served.group_resource(), name, "the object does not exist"));
             }
             let object = merge(None)?;
+            self.require_verb(cx, "create", name)?;
             match self.create_object(cx, object, true).await {
                 // Somebody else made it meanwhile: apply to theirs.
                 Err(error) if error.reason == "AlreadyExists" => {}
@@ -815,6 +823,13 @@ impl ApiServer {
         if served.is("apiextensions.k8s.io", "customresourcedefinitions") {
             self.establish(&key.name);
         }
+        self.after_role(served);
+    }
+
+    fn after_role(&self, served: &Served) {
+        if self.inner.access.is_some() && served.is("rbac.authorization.k8s.io", "clusterroles") {
+            self.aggregate_roles();
+        }
     }
 
     /// What the server itself does after an object is gone.
@@ -823,6 +838,7 @@ impl ApiServer {
             self.store().retire(&key.name);
             self.reload_crds();
         }
+        self.after_role(served);
     }
 }
 

@@ -10,6 +10,7 @@ mod demo;
 mod doctor;
 mod explain;
 mod get;
+mod guard;
 mod install;
 mod instance;
 mod live;

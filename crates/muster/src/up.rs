@@ -1,7 +1,8 @@
 //! `muster up` and `muster down`: the embedded cluster as one process.
 //!
 //! In: how many nodes, or a file that describes them. Out: an API server on 127.0.0.1, simulated nodes, a kubeconfig, and
-//! what to type next. It ends on Ctrl-C, SIGTERM or `muster down`, and leaves no process behind.
+//! what to type next. It ends on Ctrl-C, SIGTERM or `muster down`, and leaves no process behind. With a data folder, the cluster is
+//! kept there and goes on from what it finds.
 
 use crate::Exit;
 use crate::admission::InProcess;
@@ -9,32 +10,41 @@ use crate::instance::{DEFAULT_PORT, Instance, default_kubeconfig};
 use crate::services::{self, Admission, Component};
 use anyhow::{Context, bail};
 use clap::ValueEnum;
-use muster_apiserver::http::{ListenError, listen};
+use muster_apiserver::http::{ListenError, listen_as};
+use muster_apiserver::identity::Identity;
+use muster_apiserver::store::Durable;
+use muster_apiserver::store::disk::{Limits, OpenError};
 use muster_apiserver::{ApiServer, KubeVersion, Options};
 use muster_sim::{Fleet, Shape};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+/// How many nodes a new cluster has when nothing is said.
+const DEFAULT_NODES: usize = 4;
+
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  muster up                         4 nodes with 8 GPUs each\n  muster up --nodes 16 --gpus 8\n  muster up --file cluster.yaml     racks, GPU models, taints: see docs/simulated-cluster.md\n  muster up --port 0 --kubeconfig /tmp/k    any free port\n\nThen: export KUBECONFIG=~/.muster/kubeconfig; kubectl get nodes"
+    after_help = "Examples:\n  muster up                         4 nodes with 8 GPUs each\n  muster up --nodes 16 --gpus 8\n  muster up --file cluster.yaml     racks, GPU models, taints: see docs/simulated-cluster.md\n  muster up --port 0 --kubeconfig /tmp/k    any free port\n  muster up --data-dir ~/lab        kept on disk: the same command goes on where it stopped\n  muster up --rbac --token-auth-file users.csv --audit-log audit.jsonl\n      where a line of users.csv is token,user,uid,\"group1,group2\": see docs/embedded-api.md\n\nThen: export KUBECONFIG=~/.muster/kubeconfig; kubectl get nodes"
 )]
 pub struct Args {
-    /// Number of simulated nodes
-    #[arg(long, default_value_t = 4, env = "MUSTER_NODES", conflicts_with = "file")]
-    nodes: usize,
+    /// Number of simulated nodes [default: 4, or those of the data folder]; nodes that are there already stay
+    #[arg(long, env = "MUSTER_NODES", conflicts_with = "file")]
+    nodes: Option<usize>,
     /// GPUs on each node (also the default for nodes that someone creates with kubectl)
     #[arg(long, default_value_t = 8, env = "MUSTER_GPUS")]
     gpus: u32,
     /// A YAML file that describes the nodes
     #[arg(long, value_name = "FILE", env = "MUSTER_FILE")]
     file: Option<PathBuf>,
-    /// Port on 127.0.0.1; 0 takes any free one
-    #[arg(long, default_value_t = DEFAULT_PORT, env = "MUSTER_PORT")]
-    port: u16,
+    /// Keep the cluster in this folder and go on from what is there; without it, everything is in memory
+    #[arg(long, value_name = "DIR", env = "MUSTER_DATA_DIR")]
+    data_dir: Option<PathBuf>,
+    /// Port on 127.0.0.1; 0 takes any free one [default: 16443, or that of the data folder]
+    #[arg(long, env = "MUSTER_PORT")]
+    port: Option<u16>,
     /// Where to write the kubeconfig [default: ~/.muster/kubeconfig]
     #[arg(long, value_name = "PATH", env = "MUSTER_KUBECONFIG")]
     kubeconfig: Option<PathBuf>,
@@ -53,6 +63,8 @@ pub struct Args {
     /// Start none of the controllers of Kubernetes (jobs, deployments, garbage collection, ..), so that kube-controller-manager can
     #[arg(long)]
     no_controllers: bool,
+    #[command(flatten)]
+    guard: crate::guard::Args,
     /// What to print once the cluster is ready
     #[arg(short, long, value_enum, default_value_t = Format::Text)]
     output: Format,
@@ -93,32 +105,54 @@ pub fn up(args: Args) -> anyhow::Result<Exit> {
 
 async fn run(args: Args) -> anyhow::Result<Exit> {
     let begun = Instant::now();
-    let fleet = match &args.file {
-        Some(file) => Fleet::read(file, args.gpus)?,
-        None => Fleet::simple(args.nodes, args.gpus)?,
-    };
     let crds = if args.no_crds { Vec::new() } else { crate::crds::select(&args.groups)? };
-    let (n_nodes, n_crds) = (fleet.n_nodes(), crds.len());
-    let listener = match listen(args.port).await {
+    let n_crds = crds.len();
+    let kube_version = match args.kube_version {
+        Version::V1_35 => KubeVersion::V1_35,
+        Version::V1_36 => KubeVersion::V1_36,
+    };
+    // The folder comes first: whoever has it may have the port, too, and is the better name for what is in the way.
+    let kept = match &args.data_dir {
+        Some(folder) => Some(Kept::open(folder, kube_version)?),
+        None => None,
+    };
+    let resumed = kept.as_ref().is_some_and(|kept| kept.store.resumed().revision > 1);
+    let fleet = match (&args.file, args.nodes) {
+        (Some(file), _) => Fleet::read(file, args.gpus)?,
+        // A cluster that is there has the nodes that it has.
+        (None, None) if resumed => Fleet::default(),
+        (None, n_nodes) => Fleet::simple(n_nodes.unwrap_or(DEFAULT_NODES), args.gpus)?,
+    };
+    let n_nodes = fleet.n_nodes();
+    let (known, identity) = match &kept {
+        Some(kept) => (kept.identity.port, kept.identity.clone()),
+        None => (None, Identity::new().context("cannot make the server's certificate")?),
+    };
+    let asked = args.port.or(known).unwrap_or(DEFAULT_PORT);
+    let listener = match listen_as(asked, identity, args.guard.client_ca()?.as_deref()).await {
         Ok(listener) => listener,
-        Err(error) => return taken(args.port, error).await,
+        Err(error) => return taken(asked, error).await,
     };
     let endpoint = listener.endpoint.clone();
     let port = endpoint.address.port();
+    if let (Some(folder), Some(kept)) = (&args.data_dir, &kept) {
+        kept.identity.clone().on(port).keep(folder)?;
+    }
     let kubeconfig = match &args.kubeconfig {
         Some(path) => std::path::absolute(path)?,
         None => default_kubeconfig(port)?,
     };
 
-    let kube_version = match args.kube_version {
-        Version::V1_35 => KubeVersion::V1_35,
-        Version::V1_36 => KubeVersion::V1_36,
-    };
     let mut options = Options { kube_version, ..Options::default() };
     options.converters.insert("kueue.x-k8s.io".into(), muster_api::kueue::convert::to_api_version);
     let admission = Arc::new(InProcess::default());
     options.hooks.push(admission.clone());
-    let server = ApiServer::new(options);
+    args.guard.put_into(&mut options, &endpoint.token)?;
+    let roles = args.guard.roles(&crds);
+    let server = match &kept {
+        Some(kept) => ApiServer::with_store(options, kept.store.clone()),
+        None => ApiServer::new(options),
+    };
     server.install_crds(crds).map_err(|e| anyhow::anyhow!("a generated CRD was refused: {e}"))?;
     let cancel = CancellationToken::new();
     let mut tasks = tokio::task::JoinSet::new();
@@ -137,9 +171,13 @@ async fn run(args: Args) -> anyhow::Result<Exit> {
     let talk = args.output == Format::Text;
     if talk {
         eprintln!("api server   {}  ({n_crds} CRDs)", endpoint.url());
+        if let (Some(folder), Some(kept)) = (&args.data_dir, &kept) {
+            eprintln!("data         {}", kept.describe(folder));
+        }
     }
 
     let client = kube::Client::new(server, "default");
+    crate::guard::create_roles(&client, roles).await?;
     let simulation = muster_sim::run(
         client.clone(),
         muster_sim::Options {
@@ -162,13 +200,14 @@ async fn run(args: Args) -> anyhow::Result<Exit> {
     let simulation = tokio::spawn(simulation);
     let services = start_services(&client, &args, admission, &cancel);
     let ready = async {
-        wait_for_nodes(&client, n_nodes, talk).await?;
+        let n_nodes = wait_for_nodes(&client, n_nodes, resumed, talk).await?;
         if !args.no_services && !args.no_crds {
             services::create_defaults(client.clone()).await?;
         }
         match args.output {
             Format::Text => {
-                eprintln!("nodes        {n_nodes} ready after {:.1} s", begun.elapsed().as_secs_f64());
+                let there = if resumed { "there" } else { "ready" };
+                eprintln!("nodes        {n_nodes} {there} after {:.1} s", begun.elapsed().as_secs_f64());
                 eprintln!("kubeconfig   {}", kubeconfig.display());
                 eprintln!(
                     "\nIn another terminal:\n  export KUBECONFIG={}\n  kubectl get nodes",
@@ -205,11 +244,51 @@ async fn run(args: Args) -> anyhow::Result<Exit> {
         },
     };
     cancel.cancel();
+    if let Some(kept) = kept {
+        kept.store.close();
+    }
     Instance::forget(port);
     if talk {
         eprintln!("stopped");
     }
     outcome.map(|()| Exit::Done)
+}
+
+/// A cluster in a folder.
+struct Kept {
+    store: Arc<Durable>,
+    identity: Identity,
+}
+
+impl Kept {
+    fn open(folder: &Path, kube_version: KubeVersion) -> anyhow::Result<Kept> {
+        let version = match kube_version {
+            KubeVersion::V1_35 => "1.35",
+            KubeVersion::V1_36 => "1.36",
+        };
+        let store = Durable::open(folder, version, Limits::default()).map_err(|error| match error {
+            OpenError::InUse { .. } => {
+                anyhow::anyhow!("{error}\nhint: `muster down` stops it; or name another --data-dir")
+            }
+            OpenError::Kubernetes { ref made, .. } => {
+                anyhow::anyhow!("{error}\nhint: --kube-version {made} goes on with it")
+            }
+            other => other.into(),
+        })?;
+        Ok(Kept { store: Arc::new(store), identity: Identity::of(folder)? })
+    }
+
+    fn describe(&self, folder: &Path) -> String {
+        let resumed = self.store.resumed();
+        let mut text = folder.display().to_string();
+        if resumed.revision > 1 {
+            text += &format!("  (goes on from version {})", resumed.revision);
+        }
+        if resumed.torn_bytes > 0 {
+            text += &format!("; {} bytes of an unfinished write were dropped", resumed.torn_bytes);
+        }
+        text
+    }
 }
 
 /// Muster's services in this process. They also answer to Kubernetes' own scheduler name, so that every pod runs.
@@ -231,6 +310,10 @@ fn start_services(
     // The simulation has no controller of resource claims.
     wanted.protect_claims = false;
     wanted.admission = Some(Admission::InProcess(admission));
+    if args.data_dir.is_some() {
+        // One process has the folder, so leases that an earlier one left behind are ours, and there is no waiting for them.
+        wanted.identity = "muster-up".into();
+    }
     if args.no_crds {
         wanted.components = [Component::Scheduler].into();
     }
@@ -264,8 +347,14 @@ async fn is_alive(instance: &Instance) -> bool {
     matches!(tokio::time::timeout(Duration::from_secs(2), ask).await, Ok(Ok(_)))
 }
 
-/// Waits until all nodes are there and Ready, telling how far it is when that takes a while.
-async fn wait_for_nodes(client: &kube::Client, wanted: usize, talk: bool) -> anyhow::Result<()> {
+/// Waits until all nodes are there and Ready, telling how far it is when that takes a while. Out: how many there are. In a cluster that
+/// was there before, nodes may have been made to fail, so it is enough that they are there.
+async fn wait_for_nodes(
+    client: &kube::Client,
+    wanted: usize,
+    resumed: bool,
+    talk: bool,
+) -> anyhow::Result<usize> {
     use k8s_openapi::api::core::v1::Node;
     let nodes: kube::Api<Node> = kube::Api::all(client.clone());
     let mut told = Instant::now();
@@ -275,9 +364,10 @@ async fn wait_for_nodes(client: &kube::Client, wanted: usize, talk: bool) -> any
             let conditions = n.status.as_ref().and_then(|s| s.conditions.as_ref());
             conditions.into_iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True")
         };
+        let n_nodes = list.items.len();
         let ready = list.items.iter().filter(is_ready).count();
-        if ready >= wanted {
-            return Ok(());
+        if ready >= wanted || (resumed && n_nodes >= wanted) {
+            return Ok(n_nodes);
         }
         if talk && told.elapsed() > Duration::from_secs(1) {
             eprintln!("nodes        {ready} of {wanted} ready");

@@ -76,7 +76,7 @@ mod schema;
 mod shape;
 mod validate;
 
-pub use condition::condition;
+pub use condition::{Evaluation, Expression, Wanted, condition};
 pub use default::default;
 pub use duplicates::{MalformedJson, duplicate_keys};
 pub use error::{ErrorKind, FieldError, aggregate};

@@ -2,13 +2,17 @@
 //!
 //! In: a [`Review`] and the object. Out: the object changed, or a refusal. Order, as in Kubernetes: namespace lifecycle,
 //! built-in mutation (limit ranges, service account, tolerations, priority, gang protection), in-process hooks, mutating
-//! webhooks; then, after the kind's own validation: in-process hooks, validating webhooks, quota.
+//! webhooks; then, after the kind's own validation: rights handed out, in-process hooks, policies, validating webhooks, quota.
 
 mod limits;
+mod policy;
 mod quota;
 
+pub(crate) use policy::Policies;
 pub(crate) use quota::status as quota_status;
 
+use crate::access::User;
+use crate::audit::Notes;
 use crate::meta;
 use crate::registry::{Served, Source};
 use crate::server::ApiServer;
@@ -54,8 +58,10 @@ pub struct Review {
     pub old: Option<Arc<Value>>,
     /// Whether nothing will be stored.
     pub dry_run: bool,
-    /// Who asks.
-    pub user: String,
+    /// Who asks, where that is enforced or written down; this process itself otherwise.
+    pub user: Option<Arc<User>>,
+    /// Where remarks for the audit log go, if there is one.
+    pub(crate) notes: Option<Notes>,
     /// Texts for the client.
     pub warnings: Vec<String>,
 }
@@ -75,7 +81,8 @@ impl Review {
             subresource: subresource.map(str::to_string),
             old,
             dry_run: cx.query.dry_run,
-            user: String::new(),
+            user: cx.user.clone(),
+            notes: cx.notes.clone(),
             warnings: Vec::new(),
         }
     }
@@ -112,7 +119,9 @@ pub trait Hook: Send + Sync {
 impl ApiServer {
     /// Whether anybody has to see writes of a status, or of finalizers and owners alone.
     pub(crate) fn is_bookkeeping_reviewed(&self) -> bool {
-        self.inner.options.hooks.iter().any(|hook| hook.sees_bookkeeping()) || self.has_webhooks()
+        self.inner.options.hooks.iter().any(|hook| hook.sees_bookkeeping())
+            || self.has_webhooks()
+            || self.has_policies()
     }
 
     /// The mutating half.
@@ -147,7 +156,7 @@ impl ApiServer {
         }
         if review.operation == Operation::Create
             && review.served.group == "admissionregistration.k8s.io"
-            && review.served.kind.contains("AdmissionPolicy")
+            && review.served.kind.starts_with("MutatingAdmissionPolicy")
         {
             review
                 .warnings
@@ -165,6 +174,7 @@ impl ApiServer {
         review: &mut Review,
         object: &Value,
     ) -> Result<Option<tokio::sync::MutexGuard<'_, ()>>, ApiError> {
+        self.check_escalation(review, object)?;
         if review.operation == Operation::Delete && review.served.is("", "namespaces") {
             let name = review.name.as_str();
             if matches!(name, "default" | "kube-system" | "kube-public") {
@@ -183,9 +193,21 @@ impl ApiServer {
                 return Err(ApiError::forbidden(&review.gr(), &review.name, text));
             }
         }
+        if review.operation != Operation::Delete
+            && review.subresource.is_none()
+            && review.served.group == "admissionregistration.k8s.io"
+            && review.served.kind.starts_with("ValidatingAdmissionPolicy")
+        {
+            let problems = policy::problems(&review.served.kind, object);
+            if !problems.is_empty() {
+                let served = &review.served;
+                return Err(ApiError::invalid(&served.group, &served.kind, meta::name(object), &problems));
+            }
+        }
         for hook in &self.inner.options.hooks {
             hook.validate(review, object)?;
         }
+        self.check_policies(review, object)?;
         self.call_validating_webhooks(review, object).await?;
         self.check_quota(review, object).await
     }

@@ -2,6 +2,9 @@
 //!
 //! A list at an older revision is the present state with the newer changes undone, so a paged list stays consistent for
 //! as long as the ring reaches back to its first page, and costs nothing while nobody pages.
+//!
+//! A store on disk is this one with a journal: changes are handed to it in order, watchers hear of them once it says that they
+//! are [told](Memory::tell), and those that could not be kept are [undone](Memory::undo).
 
 use super::{Change, Clash, Compacted, Draft, Expect, Key, Page, Range, Revision, Store, Stored, Table};
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -15,15 +18,36 @@ const HISTORY_BYTES: usize = 32 << 20;
 /// A history never shrinks below this, however large the objects are.
 const HISTORY_MIN: usize = 256;
 
-/// Objects in memory. Nothing survives the process.
+/// Takes each change as it happens, in order. Called under the store's lock, so it only takes note.
+pub(super) type Journal = Box<dyn Fn(&Table, &Change) + Send + Sync>;
+
+/// Objects in memory. Without a journal nothing survives the process.
 pub struct Memory {
     inner: Mutex<Inner>,
     any: watch::Sender<Revision>,
+    journal: Option<Journal>,
 }
 
 struct Inner {
+    /// Revision of the newest change that is there.
     revision: Revision,
+    /// The newest revision that was ever given out; one that was undone is not given again.
+    given: Revision,
+    /// Watchers know of everything up to here. Without a journal that is all there is.
+    told: Revision,
     tables: HashMap<Table, Rows>,
+}
+
+/// A table as it is kept on disk.
+pub(super) struct View {
+    /// Revision of the newest change that the history has dropped.
+    pub compacted: Revision,
+    /// It is whole up to here.
+    pub upto: Revision,
+    /// The objects as they were then, without the history.
+    pub objects: BTreeMap<Key, Stored>,
+    /// What happened since.
+    pub history: Vec<Change>,
 }
 
 struct Rows {
@@ -46,17 +70,29 @@ impl Rows {
         }
     }
 
-    fn record(&mut self, change: Change) {
+    /// Notes a change. What watchers were not told of yet stays, whatever its size; what they may know, they learn now.
+    fn record(&mut self, change: Change, told: Revision) {
         self.history_bytes += change.object.text.len();
-        let revision = change.revision;
-        self.history.push_back(change);
-        while self.history_bytes > HISTORY_BYTES && self.history.len() > HISTORY_MIN {
-            if let Some(old) = self.history.pop_front() {
-                self.history_bytes -= old.object.text.len();
-                self.compacted = old.revision;
-            }
+        if change.revision <= told {
+            self.changed.send_replace(change.revision);
         }
-        self.changed.send_replace(revision);
+        self.history.push_back(change);
+        while self.history_bytes > HISTORY_BYTES
+            && self.history.len() > HISTORY_MIN
+            && let Some(old) = self.history.pop_front_if(|old| old.revision <= told)
+        {
+            self.history_bytes -= old.object.text.len();
+            self.compacted = old.revision;
+        }
+    }
+
+    /// Takes the newest change back.
+    fn revert(&mut self, change: Change) {
+        self.history_bytes -= change.object.text.len();
+        match change.previous {
+            Some(previous) => self.objects.insert(change.object.key, previous),
+            None => self.objects.remove(&change.object.key),
+        };
     }
 
     /// The objects as they were at `revision`.
@@ -84,15 +120,108 @@ impl Default for Memory {
 impl Memory {
     /// An empty store.
     pub fn new() -> Memory {
-        // Revision 1 is the empty store, so that no list ever reports 0, which means "any" to clients.
-        let inner = Inner { revision: 1, tables: HashMap::new() };
-        Memory { inner: Mutex::new(inner), any: watch::channel(1).0 }
+        Restore::default().finish(1, None)
+    }
+
+    /// Ends a write: without a journal, watchers learn of it at once.
+    fn unlock(&self, inner: MutexGuard<'_, Inner>) {
+        let told = inner.told;
+        drop(inner);
+        if self.journal.is_none() {
+            self.any.send_replace(told);
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
         // A panic while the lock was held is contained to its request; the maps are never left half-written, since every
         // write is one insert or remove after all fallible work.
         self.inner.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+/// A store that is being read from disk.
+#[derive(Default)]
+pub(super) struct Restore {
+    tables: HashMap<Table, Rows>,
+}
+
+impl Restore {
+    /// Begins a table whose history begins after a revision.
+    pub fn table(&mut self, table: &Table, compacted: Revision) {
+        self.tables.entry(table.clone()).or_insert_with(Rows::new).compacted = compacted;
+    }
+
+    /// An object as it was when the history of its table begins.
+    pub fn object(&mut self, table: &Table, object: Stored) {
+        let rows = self.tables.entry(table.clone()).or_insert_with(Rows::new);
+        rows.objects.insert(object.key.clone(), object);
+    }
+
+    /// What happened next.
+    pub fn change(&mut self, table: &Table, object: Stored, deleted: bool) {
+        let rows = self.tables.entry(table.clone()).or_insert_with(Rows::new);
+        let previous = if deleted {
+            rows.objects.remove(&object.key)
+        } else {
+            rows.objects.insert(object.key.clone(), object.clone())
+        };
+        let revision = object.revision;
+        rows.record(Change { revision, object, previous, deleted }, revision);
+    }
+
+    /// The store at a revision. The empty one is at 1, so that no list ever reports 0, which means "any" to clients.
+    pub fn finish(self, revision: Revision, journal: Option<Journal>) -> Memory {
+        let inner = Inner { revision, given: revision, told: revision, tables: self.tables };
+        Memory { inner: Mutex::new(inner), any: watch::channel(revision).0, journal }
+    }
+}
+
+impl Memory {
+    /// The journal has everything up to a revision; these tables changed since it last said so.
+    pub(super) fn tell<'a>(&self, upto: Revision, tables: impl Iterator<Item = &'a Table>) {
+        let mut inner = self.lock();
+        inner.told = upto;
+        for table in tables {
+            if let Some(rows) = inner.tables.get(table) {
+                rows.changed.send_replace(upto);
+            }
+        }
+        drop(inner);
+        self.any.send_replace(upto);
+    }
+
+    /// Takes back everything that watchers were not told of, since the journal could not keep it. `forget` is called before
+    /// anything else can happen, with the revisions after which and up to which they are gone.
+    pub(super) fn undo(&self, forget: impl FnOnce(Revision, Revision)) {
+        let mut inner = self.lock();
+        let told = inner.told;
+        for rows in inner.tables.values_mut() {
+            while let Some(change) = rows.history.pop_back_if(|change| change.revision > told) {
+                rows.revert(change);
+            }
+        }
+        inner.revision = told;
+        forget(told, inner.given);
+        drop(inner);
+        self.any.send_replace(told);
+    }
+
+    /// A table as watchers know it.
+    pub(super) fn view(&self, table: &str) -> Option<View> {
+        let inner = self.lock();
+        let upto = inner.told;
+        let rows = inner.tables.get(table)?;
+        let (mut objects, compacted) = (rows.objects.clone(), rows.compacted);
+        let mut history: Vec<Change> = rows.history.iter().cloned().collect();
+        drop(inner);
+        for change in history.iter().rev() {
+            match &change.previous {
+                Some(previous) => objects.insert(change.object.key.clone(), previous.clone()),
+                None => objects.remove(&change.object.key),
+            };
+        }
+        history.retain(|change| change.revision <= upto);
+        Some(View { compacted, upto, objects, history })
     }
 }
 
@@ -172,8 +301,9 @@ impl Store for Memory {
         expect: Expect,
         draft: &mut dyn FnMut(Revision) -> Draft,
     ) -> Result<Stored, Clash> {
-        let mut inner = self.lock();
-        let revision = inner.revision + 1;
+        let mut guard = self.lock();
+        let inner = &mut *guard;
+        let revision = inner.given + 1;
         let rows = inner.tables.entry(table.clone()).or_insert_with(Rows::new);
         let previous = rows.objects.get(key).cloned();
         match (expect, &previous) {
@@ -185,10 +315,14 @@ impl Store for Memory {
         let Draft { text, facts } = draft(revision);
         let object = Stored { key: key.clone(), revision, text: text.into(), facts: Arc::new(facts) };
         rows.objects.insert(key.clone(), object.clone());
-        rows.record(Change { revision, object: object.clone(), previous, deleted: false });
-        inner.revision = revision;
-        drop(inner);
-        self.any.send_replace(revision);
+        let change = Change { revision, object: object.clone(), previous, deleted: false };
+        (inner.revision, inner.given) = (revision, revision);
+        match &self.journal {
+            Some(journal) => journal(table, &change),
+            None => inner.told = revision,
+        }
+        rows.record(change, inner.told);
+        self.unlock(guard);
         Ok(object)
     }
 
@@ -199,8 +333,9 @@ impl Store for Memory {
         expect: Revision,
         draft: &mut dyn FnMut(Revision) -> Draft,
     ) -> Result<Stored, Clash> {
-        let mut inner = self.lock();
-        let revision = inner.revision + 1;
+        let mut guard = self.lock();
+        let inner = &mut *guard;
+        let revision = inner.given + 1;
         let rows = inner.tables.get_mut(table).ok_or(Clash::Absent)?;
         let previous = rows.objects.get(key).ok_or(Clash::Absent)?.clone();
         if previous.revision != expect {
@@ -209,21 +344,26 @@ impl Store for Memory {
         let Draft { text, facts } = draft(revision);
         let object = Stored { key: key.clone(), revision, text: text.into(), facts: Arc::new(facts) };
         rows.objects.remove(key);
-        rows.record(Change { revision, object: object.clone(), previous: Some(previous), deleted: true });
-        inner.revision = revision;
-        drop(inner);
-        self.any.send_replace(revision);
+        let change = Change { revision, object: object.clone(), previous: Some(previous), deleted: true };
+        (inner.revision, inner.given) = (revision, revision);
+        match &self.journal {
+            Some(journal) => journal(&table.into(), &change),
+            None => inner.told = revision,
+        }
+        rows.record(change, inner.told);
+        self.unlock(guard);
         Ok(object)
     }
 
     fn changes(&self, table: &str, after: Revision) -> Result<(Vec<Change>, Revision), Compacted> {
         let inner = self.lock();
-        let Some(rows) = inner.tables.get(table) else { return Ok((Vec::new(), inner.revision)) };
+        let Some(rows) = inner.tables.get(table) else { return Ok((Vec::new(), inner.told)) };
         if after < rows.compacted {
             return Err(Compacted { asked: after, oldest: rows.compacted });
         }
         let from = rows.history.partition_point(|c| c.revision <= after);
-        Ok((rows.history.range(from..).cloned().collect(), inner.revision))
+        let known = rows.history.range(from..).take_while(|c| c.revision <= inner.told);
+        Ok((known.cloned().collect(), inner.told))
     }
 
     fn subscribe(&self, table: &Table) -> watch::Receiver<Revision> {

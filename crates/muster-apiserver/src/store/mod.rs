@@ -7,6 +7,9 @@
 
 mod memory;
 
+pub mod disk;
+
+pub use disk::{Durability, Durable};
 pub use memory::Memory;
 
 use std::borrow::Cow;
@@ -199,4 +202,9 @@ pub trait Store: Send + Sync + 'static {
     fn subscribe_all(&self) -> tokio::sync::watch::Receiver<Revision>;
     /// Ends all subscriptions to a table: its kind is no longer served.
     fn retire(&self, table: &str);
+    /// What of it is on disk; none if it lives in memory only. With it, whoever tells what it saw of the store waits until that is
+    /// kept; changes and subscriptions speak of nothing else.
+    fn durability(&self) -> Option<&Durability> {
+        None
+    }
 }

@@ -148,6 +148,35 @@ fn a_cluster_that_was_killed_leaves_nothing_in_the_way() {
 }
 
 #[test]
+fn a_cluster_in_a_folder_goes_on_after_a_kill() {
+    let home = Home::new("data");
+    let folder = home.0.join("lab");
+    let folder = folder.to_str().unwrap();
+    let mut first = home.up(&["--port", "0", "--nodes", "3", "--data-dir", folder]);
+    let port = first.said["port"].as_u64().unwrap();
+    let kubeconfig = std::fs::read_to_string(first.said["kubeconfig"].as_str().unwrap()).unwrap();
+    let (code, _, err) = home.run(&["up", "--port", "0", "--data-dir", folder]);
+    assert_eq!(code, 1);
+    assert!(
+        err.contains(&format!("in use by process {}", first.child.id())) && err.contains("hint:"),
+        "{err}"
+    );
+    first.child.kill().unwrap();
+    first.child.wait().unwrap();
+    let (code, _, err) = home.run(&["up", "--data-dir", folder, "--kube-version", "1.35"]);
+    assert_eq!(code, 1);
+    assert!(err.contains("holds a cluster of Kubernetes 1.36"), "{err}");
+
+    let second = home.up(&["--data-dir", folder]);
+    assert_eq!((second.said["port"].as_u64(), second.said["nodes"].as_u64()), (Some(port), Some(3)));
+    let again = std::fs::read_to_string(second.said["kubeconfig"].as_str().unwrap()).unwrap();
+    assert_eq!(again, kubeconfig, "it stays valid");
+    drop(second);
+    let third = home.up(&["--data-dir", folder, "--nodes", "5"]);
+    assert_eq!(third.said["nodes"], 5, "those that are missing are added");
+}
+
+#[test]
 fn only_the_asked_for_systems_are_installed() {
     let home = Home::new("groups");
     let up = home.up(&["--port", "0", "--nodes", "0", "--groups", "grove,kueue.x-k8s.io"]);

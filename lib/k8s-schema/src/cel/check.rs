@@ -592,7 +592,7 @@ impl<'a> Ty<'a> {
     }
 
     /// As error messages name it.
-    fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         match self {
             Ty::Dyn => "dyn".to_owned(),
             Ty::Null => "null".to_owned(),
