@@ -35,7 +35,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("muster-kueue", &["k8s-quantity", "muster-admit", "muster-model", "muster-runtime", "muster-translate"]),
     ("muster-convert", &[]),
     ("muster-controllers", &["k8s-quantity", "muster-model", "muster-runtime", "muster-translate"]),
-    ("muster-webhook", &["k8s-quantity", "muster-grove", "muster-kueue", "muster-runtime", "muster-translate"]),
+    (
+        "muster-webhook",
+        &["k8s-quantity", "muster-grove", "muster-kueue", "muster-runtime", "muster-translate"],
+    ),
     ("muster-install", &["muster-runtime"]),
     (
         "muster-scheduler",

@@ -73,18 +73,24 @@ fn profdata() -> Result<PathBuf> {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     };
     let version = said(&["-vV"])?;
-    let field = |name: &str| version.lines().find_map(|line| line.strip_prefix(name)).map(|v| v.trim().to_owned());
+    let field =
+        |name: &str| version.lines().find_map(|line| line.strip_prefix(name)).map(|v| v.trim().to_owned());
     let llvm = field("LLVM version:").context("rustc does not tell its LLVM")?;
     let major = llvm.split('.').next().unwrap_or_default();
     let host = field("host:").unwrap_or_default();
-    let own = Path::new(said(&["--print", "sysroot"])?.trim()).join("lib/rustlib").join(host).join("bin/llvm-profdata");
+    let own = Path::new(said(&["--print", "sysroot"])?.trim())
+        .join("lib/rustlib")
+        .join(host)
+        .join("bin/llvm-profdata");
     for candidate in [own, format!("llvm-profdata-{major}").into(), "llvm-profdata".into()] {
         let Ok(output) = Command::new(&candidate).arg("--version").output() else { continue };
         if String::from_utf8_lossy(&output.stdout).contains(&format!("LLVM version {major}.")) {
             return Ok(candidate);
         }
     }
-    bail!("no llvm-profdata of LLVM {major}\nhint: `rustup component add llvm-tools`, or your distribution's package llvm-{major}")
+    bail!(
+        "no llvm-profdata of LLVM {major}\nhint: `rustup component add llvm-tools`, or your distribution's package llvm-{major}"
+    )
 }
 
 fn cargo() -> Command {

@@ -75,9 +75,8 @@ pub fn run(args: Args) -> anyhow::Result<()> {
 fn known() -> anyhow::Result<Vec<String>> {
     let folder = Path::new("fuzz/targets");
     let files = std::fs::read_dir(folder).with_context(|| format!("{}", folder.display()))?;
-    let mut names: Vec<String> = files
-        .filter_map(|file| Some(file.ok()?.path().file_stem()?.to_str()?.to_owned()))
-        .collect();
+    let mut names: Vec<String> =
+        files.filter_map(|file| Some(file.ok()?.path().file_stem()?.to_str()?.to_owned())).collect();
     names.sort();
     Ok(names)
 }
@@ -86,13 +85,25 @@ fn build() -> anyhow::Result<()> {
     eprintln!("==> the fuzz targets");
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let status = Command::new(cargo)
-        .args(["build", "--release", "--locked", "--quiet", "--manifest-path", "fuzz/Cargo.toml", "--target", TRIPLE])
+        .args([
+            "build",
+            "--release",
+            "--locked",
+            "--quiet",
+            "--manifest-path",
+            "fuzz/Cargo.toml",
+            "--target",
+            TRIPLE,
+        ])
         .arg("--target-dir")
         .arg(folder())
         .env("RUSTFLAGS", FLAGS)
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
         .status()?;
-    anyhow::ensure!(status.success(), "the fuzz targets do not build (they need a C++ compiler: apt-get install g++)");
+    anyhow::ensure!(
+        status.success(),
+        "the fuzz targets do not build (they need a C++ compiler: apt-get install g++)"
+    );
     Ok(())
 }
 

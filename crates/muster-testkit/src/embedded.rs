@@ -30,7 +30,12 @@ pub struct EmbeddedOptions {
 
 impl Default for EmbeddedOptions {
     fn default() -> EmbeddedOptions {
-        EmbeddedOptions { nodes: 0, args: Vec::new(), with: Vec::new(), ttl: Duration::from_secs(2 * 60 * 60) }
+        EmbeddedOptions {
+            nodes: 0,
+            args: Vec::new(),
+            with: Vec::new(),
+            ttl: Duration::from_secs(2 * 60 * 60),
+        }
     }
 }
 

@@ -256,7 +256,12 @@ fn apiserver(programs: &Programs, options: &RealOptions, files: &Files, port: u1
 
 impl Component {
     /// The program with its arguments, for the cluster of a kubeconfig. `dir` has the authority's certificate and the key of accounts.
-    pub(crate) fn command(self, programs: &Programs, dir: &Path, kubeconfig: &Path) -> (&'static str, Command) {
+    pub(crate) fn command(
+        self,
+        programs: &Programs,
+        dir: &Path,
+        kubeconfig: &Path,
+    ) -> (&'static str, Command) {
         let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
         let gates = format!("--feature-gates={GATES}");
         match self {

@@ -249,9 +249,7 @@ fn dialects() -> Vec<(&'static str, Value)> {
         json!({"name": name, "labels": {"demo": "grove"}, "spec": {"roleName": name, "replicas": 1,
             "podSpec": {"schedulerName": "muster-scheduler", "containers": container}}})
     };
-    let object = |api_version: &str, kind: &str, name: &str, spec: Value| {
-        json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": name}, "spec": spec})
-    };
+    let object = |api_version: &str, kind: &str, name: &str, spec: Value| json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": name}, "spec": spec});
     let mut all = vec![
         (
             "/apis/scheduling.volcano.sh/v1beta1/queues",
@@ -307,7 +305,12 @@ fn dialects() -> Vec<(&'static str, Value)> {
     // Admission learns of a queue by a watch, and refuses a group of a queue that it does not know: the group comes last.
     all.push((
         "/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups",
-        object("scheduling.volcano.sh/v1beta1", "PodGroup", "train", json!({"minMember": 2, "queue": "team"})),
+        object(
+            "scheduling.volcano.sh/v1beta1",
+            "PodGroup",
+            "train",
+            json!({"minMember": 2, "queue": "team"}),
+        ),
     ));
     for (n, role) in [(0, "master"), (1, "worker")] {
         let named = json!({"annotations": {"scheduling.k8s.io/group-name": "train"}});

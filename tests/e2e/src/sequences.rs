@@ -158,7 +158,8 @@ pub fn sequence(seed: u64) -> Vec<Act> {
 const JSON: &str = "application/json";
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
 const METADATA: &str = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io,application/json";
-const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json";
+const METADATA_LIST: &str =
+    "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json";
 
 fn get(path: String) -> Act {
     Act { method: "GET", path, content_type: JSON, accept: JSON, body: None, watch: false }
@@ -303,7 +304,14 @@ impl Maker {
             }
         };
         let query = self.write_query();
-        Act { method: "PATCH", path: format!("{path}{status}{query}"), content_type, accept: JSON, body: Some(body), watch: false }
+        Act {
+            method: "PATCH",
+            path: format!("{path}{status}{query}"),
+            content_type,
+            accept: JSON,
+            body: Some(body),
+            watch: false,
+        }
     }
 
     fn apply(&mut self, kind: Kind, path: &str, name: &str, status: &str) -> Act {
@@ -381,10 +389,14 @@ impl Maker {
     fn delete(&mut self, kind: Kind) -> Act {
         let path = self.object_path(kind);
         let body = match self.rng.below(7) {
-            0 => Some(json!({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"resourceVersion": "${rv}"}})),
+            0 => Some(
+                json!({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"resourceVersion": "${rv}"}}),
+            ),
             1 => Some(json!({"preconditions": {"resourceVersion": "${old}"}})),
             2 => Some(json!({"preconditions": {"uid": "00000000-0000-4000-8000-000000000000"}})),
-            3 => Some(json!({"propagationPolicy": self.rng.pick(&["Foreground", "Orphan", "Background", "Sideways"])})),
+            3 => Some(
+                json!({"propagationPolicy": self.rng.pick(&["Foreground", "Orphan", "Background", "Sideways"])}),
+            ),
             4 => Some(json!({"gracePeriodSeconds": *self.rng.pick(&[0, 5, -1])})),
             5 => Some(json!({"dryRun": ["All"]})),
             _ => None,
@@ -402,7 +414,8 @@ impl Maker {
             metadata["annotations"] = json!({"note": self.rng.pick(&["one", "two"])});
         }
         if self.rng.percent(12) {
-            metadata["finalizers"] = json!([self.rng.pick(&["example.com/hold", "example.com/keep", "foregroundDeletion"])]);
+            metadata["finalizers"] =
+                json!([self.rng.pick(&["example.com/hold", "example.com/keep", "foregroundDeletion"])]);
         }
         if self.rng.percent(5) {
             metadata["ownerReferences"] = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "owner",
@@ -418,14 +431,16 @@ impl Maker {
                 "limits": {"cpu": self.rng.pick(&["1", "2"]), "memory": "1Gi"}});
         }
         if self.rng.percent(30) {
-            container["env"] = json!([{"name": "A", "value": "1"}, {"name": self.rng.pick(&["B", "A"]), "value": "2"}]);
+            container["env"] =
+                json!([{"name": "A", "value": "1"}, {"name": self.rng.pick(&["B", "A"]), "value": "2"}]);
         }
         if self.rng.percent(30) {
             container["ports"] = json!([{"containerPort": 80}, {"containerPort": self.rng.pick(&[80, 81]), "protocol": "UDP"}]);
         }
         let mut spec = json!({"containers": [container]});
         if self.rng.percent(30) {
-            spec["containers"].as_array_mut().map(|c| c.push(json!({"name": "d", "image": "j"})));
+            let first = spec["containers"][0].take();
+            spec["containers"] = json!([first, {"name": "d", "image": "j"}]);
         }
         if self.rng.percent(25) {
             spec["tolerations"] = json!([{"key": "k", "operator": "Exists", "effect": "NoSchedule"}]);
@@ -461,7 +476,8 @@ impl Maker {
                     object["stringData"] = json!({"s": "text"});
                 }
                 if self.rng.percent(20) {
-                    object["type"] = json!(self.rng.pick(&["Opaque", "example.com/custom", "kubernetes.io/tls"]));
+                    object["type"] =
+                        json!(self.rng.pick(&["Opaque", "example.com/custom", "kubernetes.io/tls"]));
                 }
             }
             Kind::Pod => {
@@ -486,7 +502,9 @@ impl Maker {
                 if self.rng.percent(30) {
                     object["spec"]["strategy"] = match self.rng.below(3) {
                         0 => json!({"type": "Recreate"}),
-                        1 => json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "50%", "maxUnavailable": 1}}),
+                        1 => {
+                            json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "50%", "maxUnavailable": 1}})
+                        }
                         _ => json!({"rollingUpdate": {"maxSurge": 0, "maxUnavailable": 0}}),
                     };
                 }
@@ -509,8 +527,7 @@ impl Maker {
             Kind::Widget => {
                 object["spec"] = json!({"size": self.rng.below(10)});
                 if self.rng.percent(40) {
-                    object["spec"]["parts"] =
-                        json!([{"name": "p", "count": self.rng.below(4)}, {"name": self.rng.pick(&["q", "p"])}]);
+                    object["spec"]["parts"] = json!([{"name": "p", "count": self.rng.below(4)}, {"name": self.rng.pick(&["q", "p"])}]);
                 }
                 if self.rng.percent(30) {
                     object["spec"]["tags"] = json!(["t", self.rng.pick(&["u", "t"])]);
@@ -528,7 +545,8 @@ impl Maker {
                     object["spec"]["fixed"] = json!({self.rng.pick(&["a", "b"]).to_string(): "v"});
                 }
                 if self.rng.percent(15) {
-                    object["spec"]["note"] = self.rng.pick(&[Value::Null, json!("fine"), json!("NOT")]).clone();
+                    object["spec"]["note"] =
+                        self.rng.pick(&[Value::Null, json!("fine"), json!("NOT")]).clone();
                 }
             }
         }
@@ -540,8 +558,10 @@ impl Maker {
 
     fn status(&mut self, kind: Kind) -> Value {
         match kind {
-            Kind::Pod => json!({"phase": self.rng.pick(&["Running", "Pending"]), "podIP": "10.1.2.3", "conditions": [
-                {"type": "Ready", "status": self.rng.pick(&["True", "False"]), "lastTransitionTime": null}]}),
+            Kind::Pod => {
+                json!({"phase": self.rng.pick(&["Running", "Pending"]), "podIP": "10.1.2.3", "conditions": [
+                {"type": "Ready", "status": self.rng.pick(&["True", "False"]), "lastTransitionTime": null}]})
+            }
             Kind::Service => json!({"loadBalancer": {}}),
             Kind::Deployment => json!({"replicas": 1, "observedGeneration": 1}),
             Kind::Job => json!({"active": 1}),
@@ -583,8 +603,12 @@ impl Maker {
         match self.rng.below(9) {
             0 => json!({"metadata": {"labels": {"app": "y"}}}),
             1 => json!({"metadata": {"labels": {"app": null}, "annotations": {"m": "1"}}}),
-            2 => json!({"metadata": {"finalizers": self.rng.pick(&[json!(null), json!(["example.com/hold"]), json!([])])}}),
-            3 => json!({"metadata": {"resourceVersion": self.rng.pick(&["${rv}", "${old}"]), "annotations": {"m": "2"}}}),
+            2 => {
+                json!({"metadata": {"finalizers": self.rng.pick(&[json!(null), json!(["example.com/hold"]), json!([])])}})
+            }
+            3 => {
+                json!({"metadata": {"resourceVersion": self.rng.pick(&["${rv}", "${old}"]), "annotations": {"m": "2"}}})
+            }
             4 => json!({}),
             5 => json!({"metadata": {"name": "$S-renamed"}}),
             6 => json!({"unknown": {"x": 1}, "metadata": {"annotations": {"m": "3"}}}),
@@ -596,8 +620,23 @@ impl Maker {
     /// A part of an object of the kind, as a merge patch changes it.
     fn change(&mut self, kind: Kind) -> Value {
         match kind {
-            Kind::ConfigMap => self.rng.pick(&[json!({"data": {"k": "9"}}), json!({"data": {"k": null}}), json!({"data": null}), json!({"immutable": true})]).clone(),
-            Kind::Secret => self.rng.pick(&[json!({"stringData": {"k": "9"}}), json!({"type": "other"}), json!({"data": {"k": null}})]).clone(),
+            Kind::ConfigMap => self
+                .rng
+                .pick(&[
+                    json!({"data": {"k": "9"}}),
+                    json!({"data": {"k": null}}),
+                    json!({"data": null}),
+                    json!({"immutable": true}),
+                ])
+                .clone(),
+            Kind::Secret => self
+                .rng
+                .pick(&[
+                    json!({"stringData": {"k": "9"}}),
+                    json!({"type": "other"}),
+                    json!({"data": {"k": null}}),
+                ])
+                .clone(),
             Kind::Pod => self
                 .rng
                 .pick(&[
@@ -608,7 +647,14 @@ impl Maker {
                     json!({"status": {"phase": "Succeeded"}}),
                 ])
                 .clone(),
-            Kind::Service => self.rng.pick(&[json!({"spec": {"ports": [{"port": 90}]}}), json!({"spec": {"clusterIP": "None"}}), json!({"spec": {"selector": null}})]).clone(),
+            Kind::Service => self
+                .rng
+                .pick(&[
+                    json!({"spec": {"ports": [{"port": 90}]}}),
+                    json!({"spec": {"clusterIP": "None"}}),
+                    json!({"spec": {"selector": null}}),
+                ])
+                .clone(),
             Kind::Deployment => self
                 .rng
                 .pick(&[
@@ -629,7 +675,14 @@ impl Maker {
                     json!({"spec": {"backoffLimit": -1}}),
                 ])
                 .clone(),
-            Kind::Lease => self.rng.pick(&[json!({"spec": {"holderIdentity": null}}), json!({"spec": {"leaseTransitions": 2}}), json!({"spec": {"renewTime": "soon"}})]).clone(),
+            Kind::Lease => self
+                .rng
+                .pick(&[
+                    json!({"spec": {"holderIdentity": null}}),
+                    json!({"spec": {"leaseTransitions": 2}}),
+                    json!({"spec": {"renewTime": "soon"}}),
+                ])
+                .clone(),
             Kind::Widget => self
                 .rng
                 .pick(&[
@@ -677,14 +730,22 @@ impl Maker {
         };
         match self.rng.below(9) {
             0 => pods(json!({"containers": [{"name": "c", "image": "i:7"}]})),
-            1 => pods(json!({"containers": [{"name": "c", "$patch": "delete"}, {"name": "e", "image": "k"}]})),
-            2 => pods(json!({"containers": [{"name": "c", "env": [{"name": "A", "value": "7"}]}], "$setElementOrder/containers": [{"name": "c"}]})),
+            1 => {
+                pods(json!({"containers": [{"name": "c", "$patch": "delete"}, {"name": "e", "image": "k"}]}))
+            }
+            2 => pods(
+                json!({"containers": [{"name": "c", "env": [{"name": "A", "value": "7"}]}], "$setElementOrder/containers": [{"name": "c"}]}),
+            ),
             3 => pods(json!({"tolerations": [{"key": "k", "effect": "NoExecute", "operator": "Exists"}]})),
             4 => pods(json!({"nodeSelector": {"$patch": "replace", "only": "this"}})),
             5 => json!({"metadata": {"$deleteFromPrimitiveList/finalizers": ["example.com/hold"]}}),
             6 => json!({"metadata": {"labels": {"$patch": "merge", "app": "z"}}}),
-            7 if kind == Kind::Deployment => json!({"spec": {"strategy": {"$retainKeys": ["type"], "type": "Recreate"}}}),
-            7 if kind == Kind::Service => json!({"spec": {"ports": [{"port": 80, "name": "again"}, {"port": 99, "name": "new"}]}}),
+            7 if kind == Kind::Deployment => {
+                json!({"spec": {"strategy": {"$retainKeys": ["type"], "type": "Recreate"}}})
+            }
+            7 if kind == Kind::Service => {
+                json!({"spec": {"ports": [{"port": 80, "name": "again"}, {"port": 99, "name": "new"}]}})
+            }
             _ => self.merge_patch(kind),
         }
     }
@@ -702,7 +763,10 @@ pub async fn run(acts: &[Act], http: &Http, mark: &str) -> Result<Vec<Value>> {
         let object = object_of(&act.path).replace("$S", mark);
         let (newest, oldest) = versions.get(&object).cloned().unwrap_or_else(|| ("1".into(), "1".into()));
         let fill = |text: &str| {
-            text.replace("$S", mark).replace("${rv}", &newest).replace("${old}", &oldest).replace("${start}", &start)
+            text.replace("$S", mark)
+                .replace("${rv}", &newest)
+                .replace("${old}", &oldest)
+                .replace("${start}", &start)
         };
         let mut request = Request::new(act.method, &fill(&act.path))
             .header("accept", act.accept)
@@ -731,11 +795,15 @@ pub async fn run(acts: &[Act], http: &Http, mark: &str) -> Result<Vec<Value>> {
                 _ => object.clone(),
             });
             if let Some(named) = named {
-                let first = versions.get(&named).map_or_else(|| version.to_owned(), |(_, first)| first.clone());
+                let first =
+                    versions.get(&named).map_or_else(|| version.to_owned(), |(_, first)| first.clone());
                 versions.insert(named, (version.to_owned(), first));
             }
         }
-        answers.push(normal(&json!({"status": answer.status, "headers": answer.headers, "body": answer.body}), mark));
+        answers.push(normal(
+            &json!({"status": answer.status, "headers": answer.headers, "body": answer.body}),
+            mark,
+        ));
     }
     Ok(answers)
 }
@@ -781,8 +849,7 @@ pub async fn shrink(acts: Vec<Act>, fails: impl AsyncFn(&[Act]) -> Result<bool>)
         }
     }
     for n in 0..best.len() {
-        'body: loop {
-            let Some(body) = best[n].body.clone() else { break };
+        'body: while let Some(body) = best[n].body.clone() {
             for pointer in members(&body) {
                 let mut trial = best.clone();
                 let mut body = body.clone();
@@ -836,7 +903,11 @@ fn leave_out(value: &mut Value, pointer: &str) {
 pub fn told(acts: &[Act]) -> String {
     let line = |act: &Act| {
         let body = act.body.as_ref().map_or_else(String::new, |body| format!(" {body}"));
-        let kind = if act.body.is_some() && act.content_type != JSON { format!(" ({})", act.content_type) } else { String::new() };
+        let kind = if act.body.is_some() && act.content_type != JSON {
+            format!(" ({})", act.content_type)
+        } else {
+            String::new()
+        };
         let accept = if act.accept == JSON { String::new() } else { format!(" [{}]", act.accept) };
         format!("  {} {}{kind}{accept}{body}\n", act.method, act.path)
     };
@@ -868,7 +939,9 @@ mod tests {
     #[tokio::test]
     async fn shrinking_leaves_what_matters() {
         let fails = async |acts: &[Act]| {
-            let bad = |act: &Act| act.body.as_ref().is_some_and(|body| body.pointer("/metadata/labels/sequence").is_some());
+            let bad = |act: &Act| {
+                act.body.as_ref().is_some_and(|body| body.pointer("/metadata/labels/sequence").is_some())
+            };
             Ok(acts.iter().any(bad))
         };
         let small = shrink(sequence(3), fails).await.unwrap();
