@@ -66,7 +66,7 @@ async fn a_bad_queue_is_refused_with_words() {
     let cluster = Cluster::with(&[System::Kai, System::Kueue]).await;
     let admission = cluster.admit(options()).await;
     eventually("Kueue is asked about", async || has_kueue(&cluster).await.then_some(())).await;
-    let queue = |version: &str, limits: Value, cohort: Value| {
+    let queue = |limits: Value, cohort: Value| {
         let mut resource = json!({"name": "cpu", "nominalQuota": "4"});
         for (key, value) in limits.as_object().unwrap() {
             resource[key] = value.clone();
@@ -76,21 +76,14 @@ async fn a_bad_queue_is_refused_with_words() {
         for (key, value) in cohort.as_object().unwrap() {
             spec[key] = value.clone();
         }
-        json!({"apiVersion": format!("kueue.x-k8s.io/{version}"), "kind": "ClusterQueue", "metadata": {"name": "cq"}, "spec": spec})
+        json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "cq"}, "spec": spec})
     };
     let queues = format!("POST {KUEUE}/clusterqueues");
-    let answer = cluster
-        .send(&queues, queue("v1beta2", json!({"lendingLimit": "5"}), json!({"cohortName": "c"})))
-        .await;
+    let answer = cluster.send(&queues, queue(json!({"lendingLimit": "5"}), json!({"cohortName": "c"}))).await;
     let words = "spec.resourceGroups[0].flavors[0].resources[0].lendingLimit: Invalid value: \"5\": must be less than or \
                  equal to the nominalQuota";
     assert!(answer.code == 422 && answer.message().contains(words), "{answer:?}");
-    // The old version is judged as what it means.
-    let old = "POST /apis/kueue.x-k8s.io/v1beta1/clusterqueues";
-    let answer =
-        cluster.send(old, queue("v1beta1", json!({"lendingLimit": "5"}), json!({"cohort": "c"}))).await;
-    assert!(answer.code == 422 && answer.message().contains("must be less than or equal"), "{answer:?}");
-    cluster.ok(old, queue("v1beta1", json!({"lendingLimit": "3"}), json!({"cohort": "c"}))).await;
+    cluster.ok(&queues, queue(json!({"lendingLimit": "3"}), json!({"cohortName": "c"}))).await;
     let made = cluster.get(&format!("{KUEUE}/clusterqueues/cq")).await;
     assert_eq!(made["metadata"]["finalizers"], json!(["kueue.x-k8s.io/resource-in-use"]));
     admission.stop().await;
