@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 #[derive(clap::Args)]
+#[group(id = "guard")]
 pub struct Args {
     /// Enforce RBAC: whoever comes with another token than the kubeconfig's may do what roles and bindings say
     #[arg(long, env = "MUSTER_RBAC")]

@@ -215,9 +215,9 @@ pub async fn kueue_quick_start(room: &Room) -> Result<()> {
     room.nodes(&[0], |_| json!({})).await?;
     room.apply(&flavor(room)).await?;
     room.apply(&queue(room, "team", 3, None)).await?;
-    room.apply(&job("first", "team", 3, 5)).await?;
-    room.apply(&job("second", "team", 3, 5)).await?;
+    room.apply(&job("first", "team", 3, 12)).await?;
     until_workload(room, "first", "Admitted", "True").await?;
+    room.apply(&job("second", "team", 3, 5)).await?;
     room.until_placed("app=first", 3, 3).await?;
     let waits = room.get(&format!("/apis/batch/v1/namespaces/{}/jobs/second", room.ns)).await?;
     ensure!(waits["spec"]["suspend"] == true, "the second job is not suspended: {}", waits["spec"]);
