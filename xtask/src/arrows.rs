@@ -140,9 +140,7 @@ const BANNED: &[(&[&str], &[&str])] = &[
 ];
 
 fn packages() -> Vec<Value> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let output = std::process::Command::new(cargo)
-        .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
+    let output = crate::command::cargo(&["metadata", "--format-version", "1", "--no-deps", "--offline"])
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -4,6 +4,7 @@
 //! own, so that peaks of memory are its own. Out: tables, or JSON. Times never fail the command; a benchmark whose decisions are
 //! wrong does, for then its times mean nothing.
 
+use crate::command::{cargo, done};
 use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand, ValueEnum};
 use serde_json::{Value, json};
@@ -119,27 +120,16 @@ pub fn run(args: Args) -> Result<()> {
 
 /// The tests that hold Grove to its figures also print them; here they run with optimisation, and so does the operator.
 fn grove(args: &Grove) -> Result<()> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
-    command.args(["test", "--release", "--quiet", "--package", "muster-e2e", "--test", "grove", "--"]);
-    command.args(["--nocapture", "--test-threads=1", "--skip", "volcano", &args.only]);
-    let status = command.status().with_context(|| format!("cannot run {command:?}"))?;
-    anyhow::ensure!(status.success(), "{command:?}: {status}");
-    Ok(())
+    let mut command =
+        cargo(&["test", "--release", "--quiet", "--package", "muster-e2e", "--test", "grove", "--"]);
+    done(command.args(["--nocapture", "--test-threads=1", "--skip", "volcano", &args.only]))
 }
 
 /// Builds a benchmark of live services and runs it; it builds `muster` and prints what it measured.
 fn live(example: &str, args: &[String]) -> Result<()> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
     // As it is shipped.
-    command.args(["run", "--profile", "dist", "--package", "muster-scheduler", "--example", example, "--"]);
-    command.args(args);
-    let status = command.status().with_context(|| format!("cannot run {command:?}"))?;
-    if !status.success() {
-        bail!("the benchmark failed");
-    }
-    Ok(())
+    let how = ["run", "--profile", "dist", "--package", "muster-scheduler", "--example", example, "--"];
+    done(cargo(&how).args(args)).context("the benchmark failed")
 }
 
 fn engine(args: Engine) -> Result<()> {
@@ -163,8 +153,7 @@ fn engine(args: Engine) -> Result<()> {
 
 /// Builds the benchmarks; cargo says where.
 fn build() -> Result<PathBuf> {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.args(["build", "--release", "--package", "muster-engine", "--example", "bench"]);
+    let mut command = cargo(&["build", "--release", "--package", "muster-engine", "--example", "bench"]);
     command.args(["--message-format", "json-render-diagnostics"]).stderr(Stdio::inherit());
     let output = command.output().with_context(|| format!("cannot run {command:?}"))?;
     if !output.status.success() {

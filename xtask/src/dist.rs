@@ -4,7 +4,8 @@
 //! embedded cluster and the project's scheduling scenarios, for what ran most; that takes about a fifth off the CPU time of a job. It needs
 //! `llvm-profdata` of the release of LLVM that the compiler has (Debian: llvm-22; rustup: the component llvm-tools).
 
-use anyhow::{Context, Result, bail, ensure};
+use crate::command::{cargo, done};
+use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -49,8 +50,8 @@ pub fn run(args: Args) -> Result<()> {
 }
 
 fn build(target: &Path, flags: &str) -> Result<()> {
-    let mut command = cargo();
-    command.args(["build", "--profile", "dist", "--package", "muster"]).env("CARGO_TARGET_DIR", target);
+    let mut command = cargo(&["build", "--profile", "dist", "--package", "muster"]);
+    command.env("CARGO_TARGET_DIR", target);
     if !flags.is_empty() {
         command.env("RUSTFLAGS", flags).env_remove("CARGO_ENCODED_RUSTFLAGS");
     }
@@ -59,8 +60,7 @@ fn build(target: &Path, flags: &str) -> Result<()> {
 
 /// Jobs through the whole pipeline, and decisions of every kind.
 fn train(counting: &Path) -> Result<()> {
-    let mut jobs = cargo();
-    jobs.args(["run", "--release", "--package", "muster-scheduler", "--example", "jobs", "--"]);
+    let mut jobs = cargo(&["run", "--release", "--package", "muster-scheduler", "--example", "jobs", "--"]);
     done(jobs.args(["1000", "1000", "8"]).env("MUSTER_BIN", counting))?;
     done(Command::new(counting).args(["test", "tests/scenarios"]))
 }
@@ -91,14 +91,4 @@ fn profdata() -> Result<PathBuf> {
     bail!(
         "no llvm-profdata of LLVM {major}\nhint: `rustup component add llvm-tools`, or your distribution's package llvm-{major}"
     )
-}
-
-fn cargo() -> Command {
-    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-}
-
-fn done(command: &mut Command) -> Result<()> {
-    let status = command.status().with_context(|| format!("cannot run {command:?}"))?;
-    ensure!(status.success(), "{command:?}: {status}");
-    Ok(())
 }

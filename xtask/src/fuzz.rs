@@ -4,6 +4,7 @@
 //! compiler's coverage pass is there in stable releases, so neither a nightly compiler nor cargo-fuzz is needed. As many targets run beside each other
 //! as there are processors. An input that fails is kept in `target/fuzz/failures`, and said; run a target on it by `--input FILE`.
 
+use crate::command::cargo;
 use anyhow::{Context, bail};
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -83,18 +84,17 @@ fn known() -> anyhow::Result<Vec<String>> {
 
 fn build() -> anyhow::Result<()> {
     eprintln!("==> the fuzz targets");
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let status = Command::new(cargo)
-        .args([
-            "build",
-            "--release",
-            "--locked",
-            "--quiet",
-            "--manifest-path",
-            "fuzz/Cargo.toml",
-            "--target",
-            TRIPLE,
-        ])
+    let how = [
+        "build",
+        "--release",
+        "--locked",
+        "--quiet",
+        "--manifest-path",
+        "fuzz/Cargo.toml",
+        "--target",
+        TRIPLE,
+    ];
+    let status = cargo(&how)
         .arg("--target-dir")
         .arg(folder())
         .env("RUSTFLAGS", FLAGS)

@@ -2,6 +2,7 @@
 
 mod arrows;
 mod bench;
+mod command;
 mod crd_coverage;
 mod dist;
 mod fuzz;

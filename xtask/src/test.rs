@@ -3,6 +3,7 @@
 //! Steps: formatting, lints, all tests, CRD coverage where upstream's CRDs are at hand. The tests' own output is passed
 //! through; the last line is the sum over all of them.
 
+use crate::command::cargo;
 use anyhow::{Context, bail};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -56,12 +57,6 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         bail!("some tests failed");
     }
     Ok(())
-}
-
-fn cargo(args: &[&str]) -> Command {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.args(args);
-    command
 }
 
 fn step(what: &str, mut command: Command) -> anyhow::Result<()> {

@@ -1,13 +1,13 @@
 //! Where clusters come to rest that are left alone, whoever's queues they are and whoever else is there: shares are what weights and quotas say,
 //! what was borrowed is given back, and nobody loses more than it must. All pods ask for one GPU, so that room is never in the wrong place.
 
-use crate::volcano::{ALL, policy};
+use crate::volcano::{ALL, name, node, policy};
 use muster_engine::divide::{Claimant, divide};
 use muster_engine::{Engine, audit};
 use muster_model::volcano::{Group as Facts, Leaf, Phase, Queue as QueueFacts, SubGroup, Task};
 use muster_model::{
-    Bound, Cluster, Conditions, Decisions, Dialect, GPU, Gang, Gpus, Group, Key, Min, Name, Node, Pod,
-    PodState, Policy, Preemptibility, Queue, Reclaim, Resource, Shape, Share, Span, Time,
+    Bound, Cluster, Decisions, Dialect, GPU, Gang, Group, Key, Min, Name, Pod, PodState, Policy,
+    Preemptibility, Queue, Reclaim, Resource, Shape, Share, Span, Time,
 };
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -24,10 +24,6 @@ struct Claim {
     priority: i32,
 }
 
-fn name(prefix: &str, i: usize) -> Name {
-    format!("{prefix}{i}").into()
-}
-
 struct World {
     cluster: Cluster,
     free: i64,
@@ -38,17 +34,7 @@ impl World {
         let mut cluster = Cluster { now: NOW, ..Cluster::default() };
         for i in 0..n_nodes {
             let amounts = [(Resource::Cpu, 64_000), (Resource::Gpu, PER_NODE * GPU), (Resource::Pods, 110)];
-            cluster.nodes.push(Arc::new(Node {
-                name: name("n", i),
-                labels: BTreeMap::new(),
-                taints: Vec::new(),
-                conditions: Conditions::default(),
-                allocatable: amounts.into_iter().collect(),
-                gpus: Gpus::default(),
-                numa: None,
-                attach_limits: BTreeMap::new(),
-                load: None,
-            }));
+            cluster.nodes.push(node(i, amounts));
         }
         Self { free: PER_NODE * n_nodes as i64, cluster }
     }

@@ -53,25 +53,30 @@ pub(crate) fn world() -> impl Strategy<Value = World> {
         .prop_map(|(nodes, capability, jobs)| World { nodes, capability, jobs })
 }
 
-fn name(prefix: &str, i: usize) -> Name {
+pub(crate) fn name(prefix: &str, i: usize) -> Name {
     format!("{prefix}{i}").into()
+}
+
+/// A node `n<i>` that has so much, and nothing else to it.
+pub(crate) fn node(i: usize, amounts: [(Resource, i64); 3]) -> Arc<Node> {
+    Arc::new(Node {
+        name: name("n", i),
+        labels: BTreeMap::new(),
+        taints: Vec::new(),
+        conditions: Conditions::default(),
+        allocatable: amounts.into_iter().collect(),
+        gpus: Gpus::default(),
+        numa: None,
+        attach_limits: BTreeMap::new(),
+        load: None,
+    })
 }
 
 pub(crate) fn cluster(world: &World) -> Cluster {
     let mut cluster = Cluster { now: NOW, ..Cluster::default() };
     for (i, cpu) in world.nodes.iter().enumerate() {
         let amounts = [(Resource::Cpu, cpu * 1000), (Resource::Memory, 64 << 30), (Resource::Pods, 110)];
-        cluster.nodes.push(Arc::new(Node {
-            name: name("n", i),
-            labels: BTreeMap::new(),
-            taints: Vec::new(),
-            conditions: Conditions::default(),
-            allocatable: amounts.into_iter().collect(),
-            gpus: Gpus::default(),
-            numa: None,
-            attach_limits: BTreeMap::new(),
-            load: None,
-        }));
+        cluster.nodes.push(node(i, amounts));
     }
     for (i, cpu) in world.capability.iter().enumerate() {
         let facts = QueueFacts {
