@@ -29,8 +29,20 @@ enum What {
     Services(Services),
     /// Jobs through the whole pipeline of the embedded cluster, over HTTPS and on the wall clock
     Jobs(Jobs),
+    /// Requests to the embedded server, beside kube-apiserver and etcd under the same load
+    Apiserver(Apiserver),
     /// Grove's operator on a real API server: 500 replicas of two pods, one set of 10,000 pods, and killed while it works
     Grove(Grove),
+}
+
+#[derive(Parser)]
+#[command(after_help = "\
+Examples:
+  cargo xtask bench apiserver                      creates, binds, patches, lists and watches of 4,000 pods
+  cargo xtask bench apiserver --pods 500")]
+struct Apiserver {
+    #[arg(long, default_value_t = 4000)]
+    pods: usize,
 }
 
 #[derive(Parser)]
@@ -108,12 +120,15 @@ const TOO_LONG: Duration = Duration::from_secs(180);
 pub fn run(args: Args) -> Result<()> {
     match args.what {
         What::Engine(args) => engine(args),
-        What::Services(args) => live("rate", &[args.nodes, args.gangs, args.size].map(|n| n.to_string())),
+        What::Services(args) => {
+            live("muster-scheduler", "rate", &[args.nodes, args.gangs, args.size].map(|n| n.to_string()))
+        }
         What::Jobs(args) => {
             let place = if args.apart { "apart" } else { "together" };
             let [nodes, jobs, size] = [args.nodes, args.jobs, args.size].map(|n| n.to_string());
-            live("jobs", &[nodes, jobs, size, place.to_owned()])
+            live("muster-scheduler", "jobs", &[nodes, jobs, size, place.to_owned()])
         }
+        What::Apiserver(args) => live("muster-e2e", "servers", &[args.pods.to_string()]),
         What::Grove(args) => grove(&args),
     }
 }
@@ -126,9 +141,9 @@ fn grove(args: &Grove) -> Result<()> {
 }
 
 /// Builds a benchmark of live services and runs it; it builds `muster` and prints what it measured.
-fn live(example: &str, args: &[String]) -> Result<()> {
+fn live(package: &str, example: &str, args: &[String]) -> Result<()> {
     // As it is shipped.
-    let how = ["run", "--profile", "dist", "--package", "muster-scheduler", "--example", example, "--"];
+    let how = ["run", "--profile", "dist", "--package", package, "--example", example, "--"];
     done(cargo(&how).args(args)).context("the benchmark failed")
 }
 

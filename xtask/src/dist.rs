@@ -1,7 +1,8 @@
 //! `cargo xtask dist`: the program as it is shipped.
 //!
 //! In: the workspace. Out: `target/dist/muster`. With `--guided` it is built twice: first so that it counts what runs, then, after a thousand jobs on an
-//! embedded cluster and the project's scheduling scenarios, for what ran most; that takes about a fifth off the CPU time of a job. It needs
+//! embedded cluster and the project's scheduling scenarios, for what ran most; that takes about a fifth off the CPU time of a job. The program that counts
+//! is linked without optimisation, which changes no count and would take longer than all the rest; what loads it need not be fast either. It needs
 //! `llvm-profdata` of the release of LLVM that the compiler has (Debian: llvm-22; rustup: the component llvm-tools).
 
 use crate::command::{cargo, done};
@@ -23,7 +24,7 @@ pub fn run(args: Args) -> Result<()> {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
     let made = target.join("dist/muster");
     if !args.guided {
-        build(&target, "")?;
+        build(&target, "", &[])?;
     } else {
         let profdata = profdata()?;
         let guided = std::path::absolute(target.join("guided"))?;
@@ -32,7 +33,8 @@ pub fn run(args: Args) -> Result<()> {
         let _ = std::fs::remove_dir_all(&counts);
         std::fs::create_dir_all(&counts)?;
         eprintln!("==> 1 of 4: a build that counts");
-        build(&guided, &format!("-Cprofile-generate={}", counts.display()))?;
+        let unlinked = [("CARGO_PROFILE_DIST_LTO", "off")];
+        build(&guided, &format!("-Cprofile-generate={}", counts.display()), &unlinked)?;
         let counting = guided.join("counting-muster");
         std::fs::copy(guided.join("dist/muster"), &counting)?;
         eprintln!("==> 2 of 4: what it is built for");
@@ -41,7 +43,7 @@ pub fn run(args: Args) -> Result<()> {
         let merged = guided.join("muster.profdata");
         done(Command::new(profdata).args(["merge", "--output"]).arg(&merged).arg(&counts))?;
         eprintln!("==> 4 of 4: a build by the counts");
-        build(&guided, &format!("-Cprofile-use={}", merged.display()))?;
+        build(&guided, &format!("-Cprofile-use={}", merged.display()), &[])?;
         std::fs::create_dir_all(target.join("dist"))?;
         std::fs::copy(guided.join("dist/muster"), &made)?;
     }
@@ -49,9 +51,9 @@ pub fn run(args: Args) -> Result<()> {
     Ok(())
 }
 
-fn build(target: &Path, flags: &str) -> Result<()> {
+fn build(target: &Path, flags: &str, settings: &[(&str, &str)]) -> Result<()> {
     let mut command = cargo(&["build", "--profile", "dist", "--package", "muster"]);
-    command.env("CARGO_TARGET_DIR", target);
+    command.env("CARGO_TARGET_DIR", target).envs(settings.iter().copied());
     if !flags.is_empty() {
         command.env("RUSTFLAGS", flags).env_remove("CARGO_ENCODED_RUSTFLAGS");
     }
@@ -60,7 +62,7 @@ fn build(target: &Path, flags: &str) -> Result<()> {
 
 /// Jobs through the whole pipeline, and decisions of every kind.
 fn train(counting: &Path) -> Result<()> {
-    let mut jobs = cargo(&["run", "--release", "--package", "muster-scheduler", "--example", "jobs", "--"]);
+    let mut jobs = cargo(&["run", "--package", "muster-scheduler", "--example", "jobs", "--"]);
     done(jobs.args(["1000", "1000", "8"]).env("MUSTER_BIN", counting))?;
     done(Command::new(counting).args(["test", "tests/scenarios"]))
 }

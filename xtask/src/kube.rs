@@ -136,7 +136,14 @@ async fn serve(up: &Up) -> Result<()> {
     let end = Instant::now() + up.ttl;
     // The guard of the processes waits a little longer, so that it only acts when this program could not.
     let ttl = up.ttl + Duration::from_secs(60);
-    let mut cluster = RealCluster::start(RealOptions { with, nodes: up.nodes, port: up.port, ttl }).await?;
+    let mut cluster = RealCluster::start(RealOptions {
+        with,
+        nodes: up.nodes,
+        port: up.port,
+        ttl,
+        ..RealOptions::default()
+    })
+    .await?;
     let state = state_file()?;
     let said = json!({
         "kubeconfig": cluster.kubeconfig, "url": cluster.url, "logs": cluster.logs(), "pid": std::process::id(),

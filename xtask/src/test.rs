@@ -1,9 +1,10 @@
 //! `cargo xtask test`: everything that must hold before a change lands, in one command; CI runs the same.
 //!
-//! Steps: formatting, lints, all tests, CRD coverage where upstream's CRDs are at hand. The tests' own output is passed
-//! through; the last line is the sum over all of them.
+//! Steps: formatting, lints, all tests, and beside them every fuzz target for a minute; CRD coverage where upstream's CRDs are at hand. The
+//! tests' own output is passed through; the last line is the sum over all of them, a fuzz target counting as a test.
 
 use crate::command::cargo;
+use crate::fuzz;
 use anyhow::{Context, bail};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -26,13 +27,19 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         // The suite drives the binary as a user would.
         step("the muster binary", cargo(&["build", "--quiet", "--package", "muster"]))?;
     }
+    // Many tests wait for something; whatever is left of the processors goes to fuzzing.
+    let missing = fuzz::missing();
+    let fuzzing = (!args.quick && missing.is_none()).then(|| fuzz::beside(FUZZ_SECONDS));
     let mut tests = cargo(&["test", "--workspace", "--no-fail-fast"]);
     if args.quick {
         tests.args(["--exclude", "muster-e2e"]);
     }
     // What passing tests print is shown, so that nobody overlooks what was skipped.
     tests.args(["--", "--show-output"]);
-    let (ok, sum) = count(tests)?;
+    let (ok, mut sum) = count(tests)?;
+    if !args.quick {
+        take_in(fuzzing, missing, &mut sum);
+    }
     let coverage = Path::new("../shared/crds");
     let covered = if coverage.is_dir() {
         step(
@@ -57,6 +64,46 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         bail!("some tests failed");
     }
     Ok(())
+}
+
+/// How long each fuzz target runs.
+const FUZZ_SECONDS: u32 = 60;
+
+type Fuzzing = std::thread::JoinHandle<anyhow::Result<(Vec<String>, fuzz::Outcome)>>;
+
+/// Waits for the fuzz targets and adds up how they fared.
+fn take_in(fuzzing: Option<Fuzzing>, missing: Option<String>, sum: &mut Sum) {
+    eprintln!("==> fuzz targets");
+    let mut fail = |why: String| {
+        println!("{why}");
+        sum.failed += 1;
+        sum.failures.push(why);
+    };
+    let Some(fuzzing) = fuzzing else {
+        let why = format!("fuzz targets: {}", missing.unwrap_or_default());
+        if std::env::var("CI").is_ok_and(|ci| ci == "true") {
+            fail(why);
+        } else {
+            println!("skipped: {why}");
+            sum.skipped += 1;
+        }
+        return;
+    };
+    match fuzzing.join() {
+        Ok(Ok((said, outcome))) => {
+            for line in &said {
+                println!("{line}");
+            }
+            sum.passed += outcome.passed.len() as u64;
+            sum.failed += outcome.failed.len() as u64;
+            if !outcome.failed.is_empty() {
+                // What is said of them is short.
+                sum.failures.extend(said);
+            }
+        }
+        Ok(Err(error)) => fail(format!("fuzz targets: {error:#}")),
+        Err(_) => fail("fuzz targets: the thread that runs them broke down".into()),
+    }
 }
 
 fn step(what: &str, mut command: Command) -> anyhow::Result<()> {

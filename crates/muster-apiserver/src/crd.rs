@@ -3,7 +3,9 @@
 //! Pure: reading, checking and naming only. The server decides when to install the result.
 
 use crate::registry::{Served, Source, Subresource, api_version, table_name};
+use crate::store::Revision;
 use k8s_schema::{FieldError, Schema};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -30,6 +32,8 @@ pub struct Version {
     pub served: bool,
     /// Its schema.
     pub schema: Arc<Schema>,
+    /// The same with what all objects have.
+    pub typed: Arc<Schema>,
     /// `additionalPrinterColumns`.
     pub columns: Vec<Value>,
     /// Whether it has the status subresource.
@@ -57,10 +61,21 @@ pub struct Custom {
     pub versions: Vec<Version>,
     /// The stored one.
     pub storage: String,
+    /// In which versions objects were stored before, oldest first: stored text does not say its version.
+    pub earlier: Vec<Era>,
     /// The `clientConfig` of the conversion webhook, if versions are converted by one.
     pub conversion_webhook: Option<Value>,
     /// Keeps unknown fields everywhere (a CRD from before structural schemas).
     pub preserve_unknown: bool,
+}
+
+/// Revisions whose objects are stored in a version other than the one that is stored now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Era {
+    /// The first revision after it.
+    pub until: Revision,
+    /// The version of its objects.
+    pub version: String,
 }
 
 /// The names of a custom kind.
@@ -176,6 +191,7 @@ pub fn read(crd: &Value) -> Result<Custom, Vec<FieldError>> {
         versions.push(Version {
             name: text(v, "name"),
             served: v["served"] == true,
+            typed: Arc::new(typed(&schema)),
             schema: Arc::new(schema),
             columns: v["additionalPrinterColumns"].as_array().cloned().unwrap_or_default(),
             status: crate::meta::at(v, "subresources.status").is_some(),
@@ -213,6 +229,7 @@ pub fn read(crd: &Value) -> Result<Custom, Vec<FieldError>> {
         },
         namespaced: scope == "Namespaced",
         storage: storages.into_iter().next().unwrap_or_default(),
+        earlier: Vec::new(),
         conversion_webhook: (strategy == "Webhook")
             .then(|| crate::meta::at(crd, "spec.conversion.webhook.clientConfig").cloned())
             .flatten(),
@@ -226,6 +243,23 @@ impl Custom {
     /// The version of that name.
     pub fn version(&self, name: &str) -> Option<&Version> {
         self.versions.iter().find(|v| v.name == name)
+    }
+
+    /// The version in which the object of this revision is stored.
+    pub fn stored_as(&self, revision: Revision) -> &str {
+        let era = self.earlier.get(self.earlier.partition_point(|era| era.until <= revision));
+        era.map_or(&self.storage, |era| &era.version)
+    }
+
+    /// Notes that the object of this revision is stored in a version of its own.
+    pub fn note(&mut self, revision: Revision, version: &str) {
+        if self.stored_as(revision) == version {
+            return;
+        }
+        let place = self.earlier.partition_point(|era| era.until <= revision);
+        let before = Era { until: revision, version: self.stored_as(revision).to_string() };
+        let own = Era { until: revision + 1, version: version.to_string() };
+        self.earlier.splice(place..place, [before, own]);
     }
 
     /// One served kind per served version.
@@ -278,11 +312,28 @@ impl Custom {
                     ]),
                     subresources,
                     schema: v.schema.clone(),
+                    typed: v.typed.clone(),
                     source: Source::Custom(self.clone()),
                 }
             })
             .collect()
     }
+}
+
+/// A schema with what all objects have.
+fn typed(schema: &Schema) -> Schema {
+    let mut typed = schema.clone();
+    if typed.properties.is_empty() {
+        return typed;
+    }
+    let text = || Arc::new(Schema::of(k8s_schema::Type::String));
+    let metadata = k8s_builtin::schema_of(k8s_builtin::KubeVersion::V1_36, "meta.v1.ObjectMeta");
+    for (name, of) in [("apiVersion", Some(text())), ("kind", Some(text())), ("metadata", metadata)] {
+        if let Some(of) = of {
+            typed.properties.insert(name.into(), of);
+        }
+    }
+    typed
 }
 
 /// Which of a CRD's names are taken by others of its group: the reason of the last taken one, and a text about all.
@@ -361,4 +412,46 @@ pub fn status(crd: &Value, custom: &Custom, clash: Option<(&str, String)>, now: 
         "acceptedNames": accepted,
         "storedVersions": stored,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn custom(storage: &str, earlier: &[(Revision, &str)]) -> Custom {
+        let crd = json!({
+            "metadata": {"name": "as.example.com"},
+            "spec": {
+                "group": "example.com", "scope": "Cluster",
+                "names": {"plural": "as", "singular": "a", "kind": "A", "listKind": "AList"},
+                "versions": [{"name": storage, "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}}],
+            },
+        });
+        let mut custom = read(&crd).unwrap();
+        let era =
+            |(until, version): &(Revision, &str)| Era { until: *until, version: (*version).to_string() };
+        custom.earlier = earlier.iter().map(era).collect();
+        custom
+    }
+
+    #[track_caller]
+    fn check(custom: &Custom, expected: &[(Revision, &str)]) {
+        for (revision, version) in expected {
+            assert_eq!(custom.stored_as(*revision), *version, "at {revision}");
+        }
+    }
+
+    #[test]
+    fn an_object_is_of_the_version_of_its_time() {
+        check(&custom("v3", &[]), &[(1, "v3"), (100, "v3")]);
+        let mut custom = custom("v3", &[(10, "v1"), (20, "v2")]);
+        check(&custom, &[(1, "v1"), (9, "v1"), (10, "v2"), (19, "v2"), (20, "v3"), (100, "v3")]);
+        // Somebody wrote what they had read before the change.
+        custom.note(30, "v2");
+        custom.note(31, "v2");
+        custom.note(15, "v1");
+        custom.note(40, "v3");
+        check(&custom, &[(9, "v1"), (14, "v2"), (15, "v1"), (16, "v2"), (19, "v2"), (20, "v3"), (29, "v3")]);
+        check(&custom, &[(30, "v2"), (31, "v2"), (32, "v3"), (40, "v3")]);
+    }
 }

@@ -5,7 +5,7 @@
 
 use crate::admission::{Operation, Review};
 use crate::meta;
-use crate::read::{Filter, strip_item_types};
+use crate::read::{Filter, list_metadata, strip_item_types};
 use crate::registry::Served;
 use crate::reply::Reply;
 use crate::server::ApiServer;
@@ -50,14 +50,14 @@ impl DeleteOptions {
     /// From the query and, if there is one, the body.
     pub fn parse(cx: &Context, body: &[u8]) -> Result<DeleteOptions, ApiError> {
         let q = &cx.query;
-        let mut policy = q.propagation_policy.clone();
-        let mut orphan = q.orphan_dependents;
-        let mut options = DeleteOptions {
-            grace_seconds: q.grace_period_seconds,
-            dry_run: q.dry_run,
-            ..DeleteOptions::default()
-        };
-        if !body.is_empty() {
+        let (policy, orphan);
+        let mut options = DeleteOptions::default();
+        if body.is_empty() {
+            (policy, orphan) = (q.propagation_policy.clone(), q.orphan_dependents);
+            options.grace_seconds = q.grace_period_seconds;
+            options.dry_run = q.dry_run;
+        } else {
+            // Whoever sends a body says everything in it.
             let body = parse_body(&cx.content_type, body, "DeleteOptions")?;
             if !matches!(body["kind"].as_str(), None | Some("" | "DeleteOptions")) {
                 return Err(ApiError::bad_request(format!(
@@ -65,12 +65,12 @@ impl DeleteOptions {
                     body["kind"]
                 )));
             }
-            options.grace_seconds = body["gracePeriodSeconds"].as_i64().or(options.grace_seconds);
-            policy = body["propagationPolicy"].as_str().map(str::to_string).or(policy);
-            orphan = body["orphanDependents"].as_bool().or(orphan);
+            options.grace_seconds = body["gracePeriodSeconds"].as_i64();
+            policy = body["propagationPolicy"].as_str().map(str::to_string);
+            orphan = body["orphanDependents"].as_bool();
             options.uid = body["preconditions"]["uid"].as_str().map(str::to_string);
             options.resource_version = body["preconditions"]["resourceVersion"].as_str().map(str::to_string);
-            options.dry_run |= body["dryRun"].as_array().is_some_and(|d| d.contains(&json!("All")));
+            options.dry_run = body["dryRun"].as_array().is_some_and(|d| d.contains(&json!("All")));
         }
         let invalid = |error| Err(ApiError::invalid("meta.k8s.io", "DeleteOptions", "", &[error]));
         if policy.is_some() && orphan.is_some() {
@@ -117,11 +117,8 @@ fn answers_with_object(served: &Served) -> bool {
                 | "resourcequotas"
         ) | (
             "storage.k8s.io",
-            "storageclasses" | "volumeattachments" | "csinodes" | "csidrivers" | "csistoragecapacities"
-        ) | (
-            "resource.k8s.io",
-            "resourceclaims" | "resourceclaimtemplates" | "deviceclasses" | "resourceslices"
-        )
+            "storageclasses" | "volumeattachments" | "csinodes" | "csidrivers" | "volumeattributesclasses"
+        ) | ("resource.k8s.io", _)
     )
 }
 
@@ -141,14 +138,9 @@ impl ApiServer {
     /// Answers a DELETE of one object.
     pub(crate) async fn delete(&self, cx: &Context, name: &str, body: &[u8]) -> Result<Reply, ApiError> {
         let options = DeleteOptions::parse(cx, body)?;
-        let key = Key::new(cx.namespace.as_deref().unwrap_or_default(), name);
-        let stored = self.must_find(&cx.served, &key)?;
-        let live = self.read(&stored, &cx.served).await?;
-        let mut review = Review::new(Operation::Delete, cx, None, Some(Arc::new(live)));
-        review.name = name.to_string();
-        let _guard = self.validate(&mut review, &Value::Null).await?;
-        let warnings = std::mem::take(&mut review.warnings);
-        let deleted = self.delete_object(&cx.served, &key, &options)?;
+        let mut warnings = pods_stay(&cx.served, &options);
+        let deleted = self.delete_reviewed(cx, name, &options, &mut warnings).await;
+        let deleted = deleted.map_err(|error| error.warned(warnings.clone()))?;
         let reply = if deleted.gone && !answers_with_object(&cx.served) {
             Reply::json(200, status::deleted(&cx.served.group_resource(), name, meta::uid(&deleted.object)))
         } else {
@@ -156,6 +148,25 @@ impl ApiServer {
             Reply::json(200, self.shape(&cx.served, object, cx.form, &cx.query))
         };
         Ok(reply.warn(warnings))
+    }
+
+    async fn delete_reviewed(
+        &self,
+        cx: &Context,
+        name: &str,
+        options: &DeleteOptions,
+        warnings: &mut Vec<String>,
+    ) -> Result<Deleted, ApiError> {
+        let key = Key::new(cx.namespace.as_deref().unwrap_or_default(), name);
+        let stored = self.must_find(&cx.served, &key)?;
+        let live = self.read(&stored, &cx.served).await?;
+        check_preconditions(&cx.served, &live, options)?;
+        let mut review = Review::new(Operation::Delete, cx, None, Some(Arc::new(live)));
+        review.name = name.to_string();
+        let admitted = self.validate(&mut review, &Value::Null).await;
+        warnings.append(&mut review.warnings);
+        let _guard = admitted?;
+        self.delete_object(&cx.served, &key, options)
     }
 
     /// Answers a DELETE of a collection.
@@ -181,13 +192,11 @@ impl ApiServer {
             }
         }
         strip_item_types(&cx.served, &mut items);
-        Ok(Reply::json(
-            200,
-            json!({
-                "kind": cx.served.list_kind, "apiVersion": cx.served.api_version(),
-                "metadata": {"resourceVersion": page.revision.to_string()}, "items": items,
-            }),
-        ))
+        let answer = json!({
+            "kind": cx.served.list_kind, "apiVersion": cx.served.api_version(),
+            "metadata": list_metadata(&cx.served, &page, true), "items": items,
+        });
+        Ok(Reply::json(200, answer).warn(pods_stay(&cx.served, &options)))
     }
 
     /// Deletes an object or begins to; the returned object is in its storage version.
@@ -201,46 +210,43 @@ impl ApiServer {
         let home = self.kind_of_table(&served.table).unwrap_or_else(|| served.clone());
         loop {
             let stored = self.must_find(served, key)?;
-            let mut object = self.parse_stored(&stored, &home)?;
-            // Here, alone, the real server names the kind and not the resource.
-            let named =
-                crate::status::GroupResource { group: home.group.clone(), resource: home.kind.clone() };
-            let refuse = |what: &str, wanted: &str, found: &str, maybe: &str| {
-                let text = format!(
-                    "the {what} in the precondition ({wanted}) does not match the {what} in record ({found}). The object might have been {maybe}"
-                );
-                ApiError::conflict(&named, &key.name, &text)
-            };
-            if let Some(uid) = &options.uid
-                && uid != meta::uid(&object)
-            {
-                return Err(refuse("UID", uid, meta::uid(&object), "deleted and then recreated"));
-            }
-            if let Some(rv) = &options.resource_version
-                && rv != meta::text(&object, "resourceVersion")
-            {
-                return Err(refuse(
-                    "ResourceVersion",
-                    rv,
-                    meta::text(&object, "resourceVersion"),
-                    "modified",
-                ));
-            }
+            let mut object = self.in_storage_version(self.parse_stored(&stored, &home)?, &home);
+            check_preconditions(&home, &object, options)?;
             let before = object.clone();
+            // While a pod has time left, all that a second delete can do is to shorten it.
+            let left = object["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
+            let asked = options.grace_seconds.map(|asked| if asked < 0 { 1 } else { asked });
+            if home.is("", "pods")
+                && meta::terminating(&object)
+                && left > 0
+                && asked.is_none_or(|asked| asked >= left)
+            {
+                return Ok(Deleted { object, gone: false });
+            }
             if home.is("apiextensions.k8s.io", "customresourcedefinitions") && !meta::terminating(&object) {
                 self.hold_crd(&mut object);
             }
             self.mark(&home, &mut object, options);
             let holds = is_held(&home, &object);
-            if !holds && !home.is("", "pods") && !meta::terminating(&before) {
-                // Gone at once: it was never "being deleted", and its last state says so.
+            let is_graceful = home.is("", "pods") && !(meta::terminating(&before) && left == 0);
+            if !holds && !is_graceful {
+                // Gone at once: nothing was written of its going, and its last state says so.
                 object = before.clone();
             }
             if options.dry_run {
                 return Ok(Deleted { object, gone: !holds });
             }
             if !holds {
-                match self.erase(&home, key, stored.revision, &object) {
+                let mut revision = stored.revision;
+                if object != before {
+                    // Whoever watches a pod is told that it goes, however soon it is gone.
+                    match self.commit(&home, key, Expect::At(revision), &object) {
+                        Ok(now) => revision = now.revision,
+                        Err(Clash::Absent) => return Err(ApiError::not_found(&gr, &key.name)),
+                        Err(_) => continue,
+                    }
+                }
+                match self.erase(&home, key, revision, &object) {
                     Ok(last) => {
                         self.after_delete(&home, key);
                         return Ok(Deleted { object: self.parse_stored(&last, &home)?, gone: true });
@@ -330,6 +336,34 @@ impl ApiServer {
         }
     }
 }
+
+/// Refuses to delete another object than the one that was meant.
+fn check_preconditions(served: &Served, object: &Value, options: &DeleteOptions) -> Result<(), ApiError> {
+    // Here, alone, the real server names the kind and not the resource.
+    let named = status::GroupResource { group: served.group.clone(), resource: served.kind.clone() };
+    let refuse = |what: &str, wanted: &str, found: &str, maybe: &str| {
+        let text = format!(
+            "the {what} in the precondition ({wanted}) does not match the {what} in record ({found}). The object might have been {maybe}"
+        );
+        ApiError::conflict(&named, meta::name(object), &text)
+    };
+    let (uid, version) = (meta::uid(object), meta::text(object, "resourceVersion"));
+    if let Some(wanted) = options.uid.as_deref().filter(|wanted| *wanted != uid) {
+        return Err(refuse("UID", wanted, uid, "deleted and then recreated"));
+    }
+    if let Some(wanted) = options.resource_version.as_deref().filter(|wanted| *wanted != version) {
+        return Err(refuse("ResourceVersion", wanted, version, "modified"));
+    }
+    Ok(())
+}
+
+fn pods_stay(served: &Served, options: &DeleteOptions) -> Vec<String> {
+    let is_silent = !served.is("batch", "jobs") || options.propagation.is_some();
+    if is_silent { Vec::new() } else { vec![PODS_STAY.into()] }
+}
+
+/// What the server says when a Job is deleted and nobody said what becomes of its pods.
+const PODS_STAY: &str = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning";
 
 /// Jobs, alone among today's kinds, leave their pods behind unless told otherwise.
 fn orphans_by_default(served: &Served) -> bool {

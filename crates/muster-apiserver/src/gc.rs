@@ -208,7 +208,8 @@ impl Collector {
     fn fetch(&self, place: &Place) -> Option<(Arc<Served>, Stored, Value)> {
         let served = self.server.kind_of_table(&place.0)?;
         let stored = self.server.store().get(&place.0, &place.1)?;
-        let object = self.server.parse_stored(&stored, &served).ok()?;
+        let object =
+            self.server.in_storage_version(self.server.parse_stored(&stored, &served).ok()?, &served);
         Some((served, stored, object))
     }
 

@@ -11,6 +11,8 @@ use crate::reply::{Body, Reply};
 use crate::status::ApiError;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http_body_util::Either;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -22,6 +24,7 @@ use std::path::Path;
 use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
+use tower::BoxError;
 
 /// A POST here, with the token, ends the server: how `muster down` stops a cluster without knowing its process.
 pub const SHUTDOWN_PATH: &str = "/muster/shutdown";
@@ -109,43 +112,75 @@ pub async fn listen_as(
 
 impl Listener {
     /// Answers requests to a server until cancelled, with the token as the price of admission.
-    pub async fn serve(mut self, server: ApiServer, cancel: CancellationToken) {
+    pub async fn serve(self, server: ApiServer, cancel: CancellationToken) {
+        self.serve_through(server.clone(), server, cancel).await;
+    }
+
+    /// The same, with requests going through a service that stands before the server. One that fails breaks the connection off.
+    pub async fn serve_through<S, R>(mut self, server: ApiServer, way: S, cancel: CancellationToken)
+    where
+        S: tower::Service<http::Request<hyper::body::Incoming>, Response = http::Response<R>>,
+        S: Clone + Send + Sync + 'static,
+        S::Future: Send + 'static,
+        S::Error: Into<BoxError> + Send,
+        R: http_body::Body<Data = Bytes> + Send + 'static,
+        R::Error: Into<BoxError>,
+    {
         self.identifies = server.is_guarded();
         let token: Arc<str> = self.endpoint.token.as_str().into();
         let stop = cancel.clone();
+        let reply = |reply: Reply| {
+            let (head, body) = reply.into_response().into_parts();
+            Ok(http::Response::from_parts(head, Either::Left(body)))
+        };
         let handle = move |request: http::Request<hyper::body::Incoming>| {
-            let (mut server, token, stop) = (server.clone(), token.clone(), stop.clone());
+            let (server, mut way, token, stop) = (server.clone(), way.clone(), token.clone(), stop.clone());
             async move {
                 let is_shutdown = request.method() == "POST" && request.uri().path() == SHUTDOWN_PATH;
                 if !server.enforces_access() {
                     if !is_authorized(&request, &token) {
-                        return Reply::error(&ApiError::unauthorized()).into_response();
+                        return reply(Reply::error(&ApiError::unauthorized()));
                     }
                 } else if is_shutdown {
                     // Whoever may do this is asked about here; everything else is asked about by the server.
                     let (head, _) = request.into_parts();
                     if let Err(error) = server.check_access(&head) {
-                        return Reply::error(&error).into_response();
+                        return reply(Reply::error(&error));
                     }
                     stop.cancel();
-                    return Reply::plain(202, "stopping\n").into_response();
+                    return reply(Reply::plain(202, "stopping\n"));
                 }
                 if is_shutdown {
                     stop.cancel();
-                    return Reply::plain(202, "stopping\n").into_response();
+                    return reply(Reply::plain(202, "stopping\n"));
                 }
-                let Ok(response) = tower::Service::call(&mut server, request).await;
-                response
+                std::future::poll_fn(|cx| way.poll_ready(cx)).await.map_err(Into::into)?;
+                way.call(request).await.map(|response| response.map(Either::Right)).map_err(Into::into)
             }
         };
-        self.serve_with(handle, cancel).await;
+        self.serve_each(handle, cancel).await;
     }
 
-    /// Answers requests by a function until cancelled. Each connection is a task of its own; a broken one ends alone.
+    /// Answers requests by a function until cancelled.
     pub async fn serve_with<H, F>(self, handle: H, cancel: CancellationToken)
     where
         H: Fn(http::Request<hyper::body::Incoming>) -> F + Clone + Send + 'static,
         F: Future<Output = http::Response<Body>> + Send + 'static,
+    {
+        let handle = move |request| {
+            let answer = handle(request);
+            async move { Ok(answer.await) }
+        };
+        self.serve_each(handle, cancel).await;
+    }
+
+    /// Each connection is a task of its own; a broken one ends alone.
+    async fn serve_each<H, F, R>(self, handle: H, cancel: CancellationToken)
+    where
+        H: Fn(http::Request<hyper::body::Incoming>) -> F + Clone + Send + 'static,
+        F: Future<Output = Result<http::Response<R>, BoxError>> + Send + 'static,
+        R: http_body::Body<Data = Bytes> + Send + 'static,
+        R::Error: Into<BoxError>,
     {
         loop {
             let (stream, from) = tokio::select! {
@@ -172,8 +207,7 @@ impl Listener {
                     if let Some(peer) = &peer {
                         request.extensions_mut().insert(peer.clone());
                     }
-                    let answer = handle(request);
-                    async move { Ok::<_, std::convert::Infallible>(answer.await) }
+                    handle(request)
                 });
                 let builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
                 let connection = builder.serve_connection(TokioIo::new(stream), service);

@@ -1,5 +1,6 @@
-//! Who a server is to its clients: its certificate, the authority behind it, and the token. In: a data folder, or none. Out: an
-//! identity that is as old as the folder, so that a kubeconfig stays valid when the server is started again.
+//! Who a server is to its clients: its certificate, the authority behind it, the token, and the key that it signs the tokens of service
+//! accounts with. In: a data folder, or none. Out: an identity that is as old as the folder, so that a kubeconfig and the tokens of service
+//! accounts stay valid when the server is started again.
 //!
 //! Must stay true: the file is its owner's only, and it is never made anew while there is one.
 
@@ -22,6 +23,9 @@ pub struct Identity {
     pub key_pem: String,
     /// The bearer token.
     pub token: String,
+    /// What tokens of service accounts are signed with; empty in files from before there was one.
+    #[serde(default)]
+    pub signing_key: String,
     /// The port that it last listened on.
     #[serde(default)]
     pub port: Option<u16>,
@@ -69,7 +73,8 @@ impl Identity {
             ca_pem: issuer.pem(),
             certificate_pem: certificate.pem(),
             key_pem: key.serialize_pem(),
-            token: uuid::Uuid::new_v4().simple().to_string() + &uuid::Uuid::new_v4().simple().to_string(),
+            token: secret(),
+            signing_key: secret(),
             port: None,
         })
     }
@@ -79,7 +84,13 @@ impl Identity {
         let file = Identity::file(folder);
         match std::fs::read_to_string(&file) {
             Ok(text) => match serde_json::from_str::<Identity>(&text) {
-                Ok(identity) if identity.version == 1 => Ok(identity),
+                Ok(mut identity) if identity.version == 1 => {
+                    if identity.signing_key.is_empty() {
+                        identity.signing_key = secret();
+                        identity.keep(folder)?;
+                    }
+                    Ok(identity)
+                }
                 Ok(other) => {
                     let why = format!("version {} is not known to this program", other.version);
                     Err(IdentityError::Content { file, why })
@@ -109,5 +120,42 @@ impl Identity {
 
     fn file(folder: &Path) -> PathBuf {
         folder.join("identity.json")
+    }
+}
+
+/// 244 bits that nobody can guess, as text.
+fn secret() -> String {
+    uuid::Uuid::new_v4().simple().to_string() + &uuid::Uuid::new_v4().simple().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_has_one_identity_for_its_owner_only() {
+        let folder = std::env::temp_dir().join(format!("muster-identity-{}", uuid::Uuid::new_v4()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let first = Identity::of(&folder).unwrap();
+        let again = Identity::of(&folder).unwrap();
+        assert_eq!((&first.token, &first.signing_key), (&again.token, &again.signing_key));
+        assert_ne!(first.signing_key, first.token);
+        assert!(first.signing_key.len() >= 64);
+        let file = Identity::file(&folder);
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        }
+        // A file from before there was a key gets one, and keeps it.
+        let mut old: serde_json::Value =
+            serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+        old.as_object_mut().unwrap().remove("signingKey");
+        std::fs::write(&file, old.to_string()).unwrap();
+        let mended = Identity::of(&folder).unwrap();
+        assert_eq!(mended.token, first.token);
+        assert!(!mended.signing_key.is_empty());
+        assert_eq!(Identity::of(&folder).unwrap().signing_key, mended.signing_key);
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -57,7 +57,7 @@ impl Filter {
 
 /// Whether stored text can be handed out without parsing it.
 pub fn is_plain(served: &Served, form: Form) -> bool {
-    form == Form::Object && served.api_version() == served.storage_api_version
+    form == Form::Object && served.is_stored_as_served()
 }
 
 /// `{"kind":..,"apiVersion":..,` followed by the stored members.
@@ -194,14 +194,22 @@ impl ApiServer {
             let asked = parse_revision(&query.resource_version)
                 .map_err(|e| ApiError::bad_request(format!("invalid resource version: {}", e.message)))?;
             self.check_reached(asked)?;
-            if exact {
+            // A page of a named version is of exactly that version, even if nobody says so.
+            if exact || (query.limit > 0 && query.resource_version_match.is_empty()) {
                 range.at = Some(asked);
             }
         }
-        let page = self
+        // Whoever takes any version gets everything.
+        if query.resource_version == "0" && query.continue_token.is_empty() {
+            range.limit = 0;
+        }
+        let mut page = self
             .store()
             .list(&served.table, &range, &mut |o| filter.passes(o))
             .map_err(|e| self.page_expired(&range, e))?;
+        if page.next.is_some() && !self.is_more_in_reach(served, filter, query, &range, &page) {
+            page.next = None;
+        }
         let selective = !query.labels.0.is_empty() || !query.fields.0.is_empty();
         let metadata = if form == Form::Object {
             list_metadata(served, &page, selective)
@@ -224,7 +232,8 @@ impl ApiServer {
                 }
                 Form::Metadata => json!({
                     "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": metadata,
-                    "items": objects.iter().map(table::partial).collect::<Vec<_>>(),
+                    // No items are no list, as the real server has it.
+                    "items": (!objects.is_empty()).then(|| objects.iter().map(table::partial).collect::<Vec<_>>()),
                 }),
                 Form::Object | Form::Discovery(_) => {
                     strip_item_types(served, &mut objects);
@@ -235,6 +244,34 @@ impl ApiServer {
                 }
             },
         ))
+    }
+
+    /// Whether more follows a page in what the real server looks through: all of the namespace, but a single object where its name is given,
+    /// and the pods of a node where they are asked for, of which it has an index.
+    fn is_more_in_reach(
+        &self,
+        served: &Served,
+        filter: &Filter,
+        query: &Query,
+        range: &Range<'_>,
+        page: &Page,
+    ) -> bool {
+        let exactly = |field: &str| filter.fields.0.iter().find(|r| r.equal && r.field == field);
+        if query.continue_token.is_empty()
+            && exactly("metadata.name").is_some()
+            && filter.namespace.is_some() == served.namespaced
+        {
+            return false;
+        }
+        if let Some(node) = exactly("spec.nodeName").filter(|_| served.is("", "pods") && range.at.is_none()) {
+            let rest = Range { after: page.next.clone(), limit: 1, ..range.clone() };
+            let mut on_node = |o: &Stored| o.facts.field("spec.nodeName").unwrap_or_default() == node.value;
+            return self
+                .store()
+                .list(&served.table, &rest, &mut on_node)
+                .is_ok_and(|rest| !rest.items.is_empty());
+        }
+        true
     }
 
     fn page_expired(&self, range: &Range<'_>, _: Compacted) -> ApiError {
@@ -282,7 +319,8 @@ fn check_match(query: &Query) -> Result<(), ApiError> {
     }
 }
 
-fn list_metadata(served: &Served, page: &Page, selective: bool) -> Value {
+/// The metadata of a list of whole objects.
+pub fn list_metadata(served: &Served, page: &Page, selective: bool) -> Value {
     let mut metadata = json!({"resourceVersion": page.revision.to_string()});
     // Lists of custom objects always show the token, even when there is none.
     if matches!(served.source, Source::Custom(_)) {

@@ -9,6 +9,7 @@ use crate::status::GroupResource;
 use crate::store::Table;
 use k8s_builtin::{Kind, KubeVersion};
 use k8s_schema::Schema;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -67,6 +68,8 @@ pub struct Served {
     pub subresources: Vec<Subresource>,
     /// Its schema in this version.
     pub schema: Arc<Schema>,
+    /// The same as server-side apply sees it: with the metadata that a custom kind does not describe itself.
+    pub typed: Arc<Schema>,
     /// Where it comes from.
     pub source: Source,
 }
@@ -75,6 +78,22 @@ impl Served {
     /// `apiVersion` of its objects.
     pub fn api_version(&self) -> String {
         api_version(&self.group, &self.version)
+    }
+
+    /// The `apiVersion` in which the object of this revision is stored.
+    pub fn stored_api_version(&self, revision: crate::store::Revision) -> Cow<'_, str> {
+        match &self.source {
+            Source::Custom(custom) if !custom.earlier.is_empty() => {
+                Cow::Owned(api_version(&self.group, custom.stored_as(revision)))
+            }
+            Source::Custom(_) | Source::Builtin(_) => Cow::Borrowed(&self.storage_api_version),
+        }
+    }
+
+    /// Whether all its objects are stored in this version.
+    pub fn is_stored_as_served(&self) -> bool {
+        let is_mixed = matches!(&self.source, Source::Custom(custom) if !custom.earlier.is_empty());
+        !is_mixed && self.api_version() == self.storage_api_version
     }
 
     /// For error texts.
@@ -251,6 +270,7 @@ fn from_builtin(k: &'static Kind) -> Served {
             })
             .collect(),
         schema: k.schema.clone(),
+        typed: k.schema.clone(),
         source: Source::Builtin(k),
     }
 }

@@ -90,7 +90,9 @@ impl Reply {
         if let Some(seconds) = self.retry_after {
             builder = builder.header("retry-after", seconds);
         }
-        for warning in &self.warnings {
+        let mut said = std::collections::BTreeSet::new();
+        // Nothing is said twice.
+        for warning in self.warnings.iter().filter(|warning| said.insert(warning.as_str())) {
             // Agent and code as Kubernetes sends them; quotes inside are escaped by the header's grammar.
             let text: String = warning.chars().filter(|c| !c.is_control()).collect();
             let quoted = text.replace('\\', "\\\\").replace('"', "\\\"");

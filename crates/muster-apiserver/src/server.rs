@@ -8,7 +8,7 @@
 use crate::admission::Hook;
 use crate::apart::Apart;
 use crate::clock::Clock;
-use crate::crd::{self, Custom};
+use crate::crd::{self, Custom, Era};
 use crate::meta;
 use crate::registry::{Registry, Served, Source};
 use crate::status::ApiError;
@@ -19,6 +19,9 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
+
+/// The table in which it is kept in which versions objects of CRDs were stored; no kind has this name.
+const ERAS: &str = "muster storage eras";
 
 /// Converts an object of a group, in place, to the version of an `apiVersion`.
 pub type Converter = fn(&mut Value, &str) -> Result<(), String>;
@@ -152,9 +155,54 @@ impl ApiServer {
             .all("customresourcedefinitions.apiextensions.k8s.io")
             .iter()
             .filter(|crd| established(crd))
-            .filter_map(|crd| crd::read(crd).ok().map(Arc::new))
+            .filter_map(|crd| crd::read(crd).ok())
+            .map(|mut custom| {
+                custom.earlier = self.eras(&custom.crd);
+                Arc::new(custom)
+            })
             .collect();
         self.install(&customs);
+    }
+
+    /// In which versions the objects of a CRD were stored before. Kept beside the objects, where no request comes.
+    fn eras(&self, crd: &str) -> Vec<Era> {
+        if self.store().len(crd) == 0 {
+            return Vec::new();
+        }
+        let kept = self.store().get(ERAS, &Key::new("", crd));
+        let kept = kept.and_then(|kept| serde_json::from_str::<Value>(&kept.text).ok());
+        kept.and_then(|mut kept| serde_json::from_value(kept["eras"].take()).ok()).unwrap_or_default()
+    }
+
+    fn keep_eras(&self, crd: &str, eras: &[Era]) {
+        let key = Key::new("", crd);
+        let mut draft = |_| Draft { text: json!({"eras": eras}).to_string(), facts: Facts::default() };
+        loop {
+            let expect = match self.store().get(ERAS, &key) {
+                Some(kept) => Expect::At(kept.revision),
+                None => Expect::Absent,
+            };
+            if self.store().put(&ERAS.into(), &key, expect, &mut draft).is_ok() {
+                return;
+            }
+        }
+    }
+
+    /// An object was written in another version than the one that is stored now: whoever wrote it had read it before that changed, or could
+    /// not convert it.
+    fn note_stray(&self, home: &Served, object: &Value, revision: Revision) {
+        let Source::Custom(custom) = &home.source else { return };
+        let Some(version) = object["apiVersion"].as_str().filter(|v| *v != home.storage_api_version) else {
+            return;
+        };
+        let mut customs = self.customs();
+        if let Some(place) = customs.iter_mut().find(|c| c.crd == custom.crd) {
+            let mut noted = (**place).clone();
+            noted.note(revision, crate::registry::split_api_version(version).1);
+            self.keep_eras(&noted.crd, &noted.earlier);
+            *place = Arc::new(noted);
+            self.install(&customs);
+        }
     }
 
     fn install(&self, customs: &[Arc<Custom>]) {
@@ -185,9 +233,10 @@ impl ApiServer {
         for _ in 0..8 {
             let Some(stored) = self.store().get(table, &key) else { return };
             let Ok(mut object) = self.parse(&stored, &served) else { return };
-            let Ok(custom) = crd::read(&object) else { return };
+            let Ok(mut custom) = crd::read(&object) else { return };
             let mut others = self.customs();
-            others.retain(|o| o.crd != custom.crd);
+            let before = others.iter().position(|o| o.crd == custom.crd).map(|place| others.remove(place));
+            custom.earlier = before.as_ref().map_or_else(|| self.eras(crd_name), |old| old.earlier.clone());
             let clash = crd::name_clash(&custom, &others);
             let status = crd::status(&object, &custom, clash.clone(), &self.clock().rfc3339());
             let accepted = clash.is_none();
@@ -201,6 +250,13 @@ impl ApiServer {
                 ) {
                     continue;
                 }
+            }
+            if let Some(old) = before.filter(|old| old.storage != custom.storage)
+                && self.store().len(crd_name) > 0
+            {
+                // What is there stays as it is, and is converted when it is read.
+                custom.earlier.push(Era { until: self.store().revision() + 1, version: old.storage.clone() });
+                self.keep_eras(crd_name, &custom.earlier);
             }
             if accepted {
                 others.push(Arc::new(custom));
@@ -253,15 +309,15 @@ impl ApiServer {
         }
     }
 
-    /// A stored object in the storage version of its kind, with `apiVersion` and `kind`.
+    /// A stored object in the version in which it was stored, with `apiVersion` and `kind`.
     pub(crate) fn parse_stored(&self, stored: &Stored, served: &Served) -> Result<Value, ApiError> {
         let mut object: Value = serde_json::from_str(&stored.text).map_err(ApiError::internal)?;
-        object["apiVersion"] = served.storage_api_version.as_str().into();
+        object["apiVersion"] = served.stored_api_version(stored.revision).into();
         object["kind"] = served.kind.as_str().into();
         Ok(object)
     }
 
-    /// A stored object in the storage version of its kind, to look at. Parsed only if it was not written a moment ago.
+    /// A stored object in the version in which it was stored, to look at. Parsed only if it was not written a moment ago.
     pub(crate) fn look_at(&self, stored: &Stored, served: &Served) -> Result<Arc<Value>, ApiError> {
         match self.inner.recent.get(stored.revision) {
             Some(object) => Ok(object),
@@ -298,6 +354,20 @@ impl ApiServer {
         self.convert_local(object, served, to)
     }
 
+    /// An object in the storage version of its kind, if it can be had without asking a webhook.
+    pub(crate) fn in_storage_version(&self, object: Value, home: &Served) -> Value {
+        match &home.source {
+            Source::Custom(custom)
+                if object["apiVersion"] != home.storage_api_version
+                    && (custom.conversion_webhook.is_none()
+                        || self.inner.options.converters.contains_key(&custom.group)) =>
+            {
+                self.convert_local(object.clone(), home, &home.storage_api_version).unwrap_or(object)
+            }
+            Source::Custom(_) | Source::Builtin(_) => object,
+        }
+    }
+
     fn convert_local(&self, mut object: Value, served: &Served, to: &str) -> Result<Value, ApiError> {
         let from = object["apiVersion"].as_str().unwrap_or_default().to_string();
         if from == to {
@@ -331,7 +401,10 @@ impl ApiServer {
     ) -> Result<Stored, Clash> {
         let home = self.kind_of_table(&served.table);
         let home = home.as_deref().unwrap_or(served);
-        self.store().put(&served.table, key, expect, &mut |revision| draft(home, object, revision))
+        let stored =
+            self.store().put(&served.table, key, expect, &mut |revision| draft(home, object, revision))?;
+        self.note_stray(home, object, stored.revision);
+        Ok(stored)
     }
 
     /// Removes an object; `object` is its last state.
@@ -344,7 +417,10 @@ impl ApiServer {
     ) -> Result<Stored, Clash> {
         let home = self.kind_of_table(&served.table);
         let home = home.as_deref().unwrap_or(served);
-        self.store().delete(&served.table, key, expect, &mut |revision| draft(home, object, revision))
+        let stored =
+            self.store().delete(&served.table, key, expect, &mut |revision| draft(home, object, revision))?;
+        self.note_stray(home, object, stored.revision);
+        Ok(stored)
     }
 
     /// Every object of a table, parsed, in its storage version.

@@ -202,6 +202,12 @@ impl ApiServer {
             "DELETE" => "DeleteOptions",
             _ => "ListOptions",
         };
+        let is_served = path.subresource.as_deref().is_none_or(|sub| served.subresource(sub).is_some());
+        if head.method == "PATCH" && path.name.is_some() && is_served {
+            // Before anything else about it, as on the real server.
+            let media = header(head, "content-type").split(';').next().unwrap_or_default().trim();
+            crate::write::check_patch_type(media, &served)?;
+        }
         let mut query = Query::parse(head.uri.query().unwrap_or_default(), options)?;
         query.watch |= path.watch;
         let cx = Context {
@@ -295,7 +301,11 @@ impl ApiServer {
         if served.namespaced && cx.namespace.is_none() {
             return Err(ApiError::no_such_path());
         }
-        let found = served.subresource(sub).ok_or_else(ApiError::no_such_path)?;
+        let found = served.subresource(sub).ok_or_else(|| match served.source {
+            Source::Builtin(_) => ApiError::no_such_path(),
+            // Custom kinds have one handler for all subresources, which looks them up like objects.
+            Source::Custom(_) => ApiError::not_found(&served.group_resource(), name),
+        })?;
         let verb = match method {
             "POST" => "create",
             _ => method_verb(method, false, true)?,

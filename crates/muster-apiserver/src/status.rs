@@ -90,6 +90,13 @@ impl ApiError {
         self
     }
 
+    /// With warnings for the client that are not among its own, before these.
+    pub fn warned(mut self, mut warnings: Vec<String>) -> ApiError {
+        warnings.append(&mut self.warnings);
+        self.warnings = warnings;
+        self
+    }
+
     /// The object does not exist.
     pub fn not_found(gr: &GroupResource, name: &str) -> ApiError {
         ApiError::new(404, "NotFound", format!("{gr} \"{name}\" not found")).about(gr, name)

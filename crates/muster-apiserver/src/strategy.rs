@@ -54,6 +54,14 @@ pub fn decode(
     {
         return Err(ApiError::bad_request(problem));
     }
+    if let Source::Custom(_) = &served.source
+        && let Some(problem) = object.get("metadata").and_then(k8s_builtin::metadata_error)
+    {
+        let (kind, version) = (&served.kind, &served.version);
+        return Err(ApiError::bad_request(format!(
+            "{kind} in version \"{version}\" cannot be handled as a {kind}: {problem}"
+        )));
+    }
     let mut problems: Vec<String> = Vec::new();
     if validation != FieldValidation::Ignore
         && let Some(raw) = raw
@@ -122,7 +130,26 @@ pub fn default(served: &Served, object: &mut Value) {
                 crate::crd::default(object);
             }
         }
-        Source::Custom(_) => k8s_schema::default(object, &served.schema),
+        Source::Custom(_) => {
+            // Defaults are those of the kind that it says it is.
+            if check_custom_kind(served, object).is_none() {
+                k8s_schema::default(object, &served.schema);
+            }
+            // What is empty is not written, here as in all metadata; no managers at all would say that they are to be forgotten.
+            if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+                metadata.retain(|name, value| name == "managedFields" || !is_empty(value));
+            }
+        }
+    }
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(members) => members.is_empty(),
+        Value::Bool(_) | Value::Number(_) => false,
     }
 }
 
@@ -227,10 +254,20 @@ pub fn validate_create(served: &Served, object: &Value) -> Vec<FieldError> {
             errors
         }
         Source::Custom(_) => {
-            let mut errors = k8s_builtin::validate_custom_meta(object, served.namespaced);
-            errors.extend(validate_custom(served, object, None));
-            errors
+            if let Some(error) = check_custom_kind(served, object) {
+                return k8s_schema::validate_beyond(vec![error], object, None, &served.schema);
+            }
+            let found = k8s_builtin::validate_custom_meta(object, served.namespaced);
+            validate_custom(served, object, None, found)
         }
+    }
+}
+
+/// What there is to say about an object that is accepted.
+pub fn warnings(served: &Served, object: &Value, old: Option<&Value>) -> Vec<String> {
+    match &served.source {
+        Source::Builtin(kind) => k8s_builtin::warnings(kind, object, old),
+        Source::Custom(_) => Vec::new(),
     }
 }
 
@@ -245,13 +282,7 @@ fn add_new(errors: &mut Vec<FieldError>, found: Vec<FieldError>) {
 
 /// The rules for a change.
 pub fn validate_update(served: &Served, new: &Value, old: &Value, part: Part) -> Vec<FieldError> {
-    twice_for_metadata(&validate_change(served, new, old, part))
-}
-
-/// Kubernetes checks metadata twice on an update, once for all kinds and once with the kind, and says so twice.
-fn twice_for_metadata(found: &[FieldError]) -> Vec<FieldError> {
-    let metadata = found.iter().filter(|e| e.field.starts_with("metadata.")).cloned();
-    metadata.chain(found.iter().cloned()).collect()
+    validate_change(served, new, old, part)
 }
 
 /// Whether a new status is judged by the spec as well.
@@ -262,7 +293,7 @@ pub fn is_status_judged_by_spec(served: &Served) -> bool {
 /// The rules for a change of some members of a kind that is kept apart; these members are at hand.
 pub fn validate_members(served: &Served, new: &Value, old: &Value, part: Part) -> Vec<FieldError> {
     match part {
-        Part::Main => twice_for_metadata(&k8s_builtin::validate_bookkeeping(new, old)),
+        Part::Main => k8s_builtin::validate_bookkeeping(new, old),
         _ => validate_update(served, new, old, part),
     }
 }
@@ -282,22 +313,63 @@ fn validate_change(served: &Served, new: &Value, old: &Value, part: Part) -> Vec
         (Source::Builtin(_), Part::Ephemeral) => k8s_builtin::validate_ephemeral_update(new, old),
         (Source::Builtin(_), Part::Resize) => k8s_builtin::validate_resize(new, old),
         (Source::Custom(_), _) => {
-            let mut errors = k8s_builtin::validate_custom_meta(new, served.namespaced);
-            errors.extend(immutable_meta(new, old));
-            errors.extend(validate_custom(served, new, Some(old)));
-            errors
+            if let Some(error) = check_custom_kind(served, new) {
+                return k8s_schema::validate_beyond(vec![error], new, Some(old), &served.schema);
+            }
+            let mut found = k8s_builtin::validate_custom_meta(new, served.namespaced);
+            add_new(&mut found, k8s_builtin::validate_bookkeeping(new, old));
+            validate_custom(served, new, Some(old), found)
         }
     }
 }
 
-/// Schema, scale paths and rules of a custom object.
-fn validate_custom(served: &Served, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
-    let mut errors = k8s_schema::validate_all(object, old, &served.schema);
+/// A custom object is decoded whatever kind it says it is.
+fn check_custom_kind(served: &Served, object: &Value) -> Option<FieldError> {
+    let given = object.get("kind").and_then(Value::as_str).unwrap_or_default();
+    let wrong = given != served.kind;
+    wrong.then(|| FieldError::invalid("kind", given, format!("must be {}", served.kind)))
+}
+
+/// Why there can be no replicas at a path: what stands on the way to them is no object.
+fn scale_path_error(object: &Value, path: &str) -> Option<FieldError> {
+    let mut at = object;
+    let mut walked = String::new();
+    for step in path.split('.') {
+        walked = format!("{walked}.{step}");
+        if !at.is_object() {
+            let kind = match at {
+                Value::Null => return None,
+                Value::String(_) => "string",
+                Value::Bool(_) => "bool",
+                Value::Array(_) => "[]interface {}",
+                Value::Number(n) if n.is_f64() => "float64",
+                Value::Number(_) | Value::Object(_) => "int64",
+            };
+            let shown = k8s_merge::go_text(at);
+            let detail = format!(
+                "{walked} accessor error: {shown} is of the type {kind}, expected map[string]interface{{}}"
+            );
+            return Some(FieldError::invalid(format!(".{path}"), 0, detail));
+        }
+        at = at.get(step)?;
+    }
+    None
+}
+
+/// Schema, scale paths and rules of a custom object, whose metadata has these errors.
+fn validate_custom(
+    served: &Served,
+    object: &Value,
+    old: Option<&Value>,
+    found: Vec<FieldError>,
+) -> Vec<FieldError> {
+    let mut errors = k8s_schema::validate_after(found, object, old, &served.schema);
     if let Source::Custom(custom) = &served.source
         && let Some(scale) = custom.version(&served.version).and_then(|v| v.scale.as_ref())
     {
         match meta::at(object, &scale.spec) {
-            None | Some(Value::Null) => {}
+            None => errors.extend(scale_path_error(object, &scale.spec)),
+            Some(Value::Null) => {}
             Some(Value::Number(n)) => {
                 if n.as_i64().is_some_and(|n| n < 0) {
                     let field = format!(".{}", scale.spec);
@@ -322,14 +394,6 @@ fn validate_custom(served: &Served, object: &Value, old: Option<&Value>) -> Vec<
         }
     }
     errors
-}
-
-fn immutable_meta(new: &Value, old: &Value) -> Vec<FieldError> {
-    ["name", "namespace", "uid", "creationTimestamp"]
-        .into_iter()
-        .filter(|f| meta::text(new, f) != meta::text(old, f))
-        .map(|f| FieldError::invalid(format!("metadata.{f}"), meta::text(new, f), "field is immutable"))
-        .collect()
 }
 
 /// Values of the kind's selectable fields, for the store, as `value` has them; a selector takes an absent one for empty.

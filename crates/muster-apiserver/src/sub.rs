@@ -69,6 +69,20 @@ fn selector_text(selector: &Value) -> String {
     parts.join(",")
 }
 
+/// What a patch of a scale finds where a custom object has no replicas. Whoever leaves it there has not said how many there should be.
+const NO_REPLICAS: i64 = i32::MIN as i64;
+
+/// A custom object without replicas has no scale.
+fn check_scalable(served: &Served, view: &ScaleView, object: &Value) -> Result<(), ApiError> {
+    if matches!(served.source, Source::Builtin(_)) || meta::at(object, &view.spec).is_some() {
+        return Ok(());
+    }
+    let why = format!("the spec replicas field \".{}\" does not exist", view.spec);
+    let mut error = ApiError::internal(&why);
+    error.details.insert("causes".into(), json!([{"message": why}]));
+    Err(error)
+}
+
 fn scale_of(view: &ScaleView, object: &Value) -> Value {
     let mut metadata = json!({});
     for field in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
@@ -108,33 +122,45 @@ impl ApiServer {
         if method == "GET" {
             let stored = self.must_find(&cx.served, &key)?;
             let object = self.read(&stored, &cx.served).await?;
+            check_scalable(&cx.served, &view, &object)?;
             return Ok(Reply::json(200, scale_of(&view, &object)));
         }
         let media = cx.content_type.split(';').next().unwrap_or_default().trim().to_string();
         let sent = parse_scale(&media, method, body)?;
         let propose = |live: &Value| -> Result<Proposal, ApiError> {
             let mut scale = scale_of(&view, live);
+            let is_custom = matches!(cx.served.source, Source::Custom(_));
+            if is_custom && meta::at(live, &view.spec).is_none() {
+                scale["spec"]["replicas"] = NO_REPLICAS.into();
+            }
             match &sent {
                 ScaleBody::Whole(value) => scale = value.clone(),
                 ScaleBody::Merge(patch) => k8s_merge::merge_patch(&mut scale, patch),
                 ScaleBody::Json(patch) => {
-                    json_patch::patch(&mut scale, patch).map_err(|_| ApiError::unprocessable())?
+                    k8s_merge::json_patch(&mut scale, patch).map_err(|_| ApiError::unprocessable())?
                 }
             }
             let replicas = scale["spec"]["replicas"].as_i64().unwrap_or(0);
+            if is_custom && replicas == NO_REPLICAS {
+                let why = format!("the spec replicas field \".{}\" cannot be empty", view.spec);
+                return Err(ApiError::bad_request(why));
+            }
             let errors = k8s_builtin::validate_scale(&scale);
-            if !errors.is_empty() {
+            // The scale of a custom object is judged by what it makes of the object.
+            if !errors.is_empty() && !is_custom {
                 return Err(ApiError::invalid("autoscaling", "Scale", name, &errors));
             }
             let mut object = live.clone();
+            let before = meta::at(live, &view.spec).and_then(Value::as_i64).unwrap_or(0);
             meta::set_at(&mut object, &view.spec, replicas.into());
+            self.manage_scale(cx, &mut object, &view.spec, before);
             for field in ["resourceVersion", "uid"] {
                 let given = meta::text(&scale, field);
                 if !given.is_empty() {
                     meta::edit(&mut object).insert(field.into(), given.into());
                 }
             }
-            Ok(Proposal { object, warnings: Vec::new(), managed: false })
+            Ok(Proposal { object, warnings: Vec::new(), managed: true })
         };
         let written = self.update_object(cx, name, Part::Scale, None, &propose).await?;
         let scaled = scale_of(&view, &self.outcome(&cx.served, &written));
@@ -195,7 +221,7 @@ impl ApiServer {
     pub(crate) async fn evict(&self, cx: &Context, name: &str, body: &[u8]) -> Result<Reply, ApiError> {
         let eviction = parse_body(&cx.content_type, body, "Eviction")?;
         let given = meta::name(&eviction);
-        if !given.is_empty() && given != name {
+        if given != name {
             return Err(ApiError::bad_request("name in URL does not match name in Eviction object"));
         }
         let pods = self.kind_of_table("pods").ok_or_else(ApiError::no_such_path)?;
@@ -228,6 +254,15 @@ impl ApiServer {
         loop {
             let stored = self.must_find(pods, key)?;
             let mut pod = self.parse_stored(&stored, pods)?;
+            let conditions = meta::at(&pod, "status.conditions").and_then(Value::as_array);
+            let is_marked = |c: &Value| {
+                c["type"] == "DisruptionTarget"
+                    && c["status"] == "True"
+                    && c["reason"] == "EvictionByEvictionAPI"
+            };
+            if conditions.into_iter().flatten().any(is_marked) {
+                return Ok(());
+            }
             set_condition(
                 &mut pod,
                 json!({
@@ -429,7 +464,7 @@ impl ApiServer {
 enum ScaleBody {
     Whole(Value),
     Merge(Value),
-    Json(json_patch::Patch),
+    Json(Vec<serde_json::Map<String, Value>>),
 }
 
 fn parse_scale(media: &str, method: &str, body: &[u8]) -> Result<ScaleBody, ApiError> {

@@ -261,5 +261,6 @@ impl Feed {
 fn restamped(object: &Stored, revision: Revision) -> Option<Stored> {
     let mut value: Value = serde_json::from_str(&object.text).ok()?;
     value["metadata"]["resourceVersion"] = revision.to_string().into();
-    Some(Stored { text: value.to_string().into(), revision, ..object.clone() })
+    // It is still stored in the version of its own revision.
+    Some(Stored { text: value.to_string().into(), ..object.clone() })
 }

@@ -6,6 +6,7 @@
 
 use crate::admission::{Operation, Review};
 use crate::meta;
+use crate::registry::{Served, Source};
 use crate::selector::Labels;
 use crate::server::ApiServer;
 use crate::status::ApiError;
@@ -18,6 +19,23 @@ use rustls::pki_types::{CertificateDer, ServerName, pem::PemObject};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// Reasons that a webhook may give.
+const REASONS: [&str; 13] = [
+    "BadRequest",
+    "Conflict",
+    "Expired",
+    "Forbidden",
+    "Gone",
+    "InternalError",
+    "Invalid",
+    "NotAcceptable",
+    "NotFound",
+    "RequestEntityTooLarge",
+    "ServiceUnavailable",
+    "TooManyRequests",
+    "Unauthorized",
+];
 
 /// What a webhook may answer at most.
 const MAX_ANSWER: usize = 16 << 20;
@@ -49,13 +67,16 @@ impl Caller {
     /// Converts an object by a CRD's conversion webhook.
     pub async fn convert(&self, config: &Value, object: Value, to: &str) -> Result<Value, ApiError> {
         let uid = uuid::Uuid::new_v4().to_string();
-        let name = meta::name(&object).to_string();
+        let gvk = format!(
+            "{}, Kind={}",
+            object["apiVersion"].as_str().unwrap_or_default(),
+            object["kind"].as_str().unwrap_or_default()
+        );
         let review = json!({
             "kind": "ConversionReview", "apiVersion": "apiextensions.k8s.io/v1",
             "request": {"uid": uid, "desiredAPIVersion": to, "objects": [object]},
         });
-        let fail =
-            |why: String| ApiError::internal(format!("conversion webhook for {name} to {to} failed: {why}"));
+        let fail = |why: String| ApiError::internal(format!("conversion webhook for {gvk} failed: {why}"));
         let answer = self.post(config, &review, Duration::from_secs(30)).await.map_err(fail)?;
         let response = &answer["response"];
         if response["result"]["status"] != "Success" {
@@ -142,9 +163,8 @@ fn resource_matches(rule: &str, plural: &str, sub: Option<&str>) -> bool {
         }
 }
 
-/// Whether any of some rules is about a request.
-pub(crate) fn rules_match(rules: &Value, review: &Review) -> bool {
-    let served = &review.served;
+/// Whether any of some rules is about a request, taken as one for a kind that has the same objects.
+fn rules_match(rules: &Value, review: &Review, served: &Served) -> bool {
     rules.as_array().into_iter().flatten().any(|rule| {
         is_any(&rule["operations"], review.operation.name())
             && is_any(&rule["apiGroups"], &served.group)
@@ -199,7 +219,39 @@ impl ApiServer {
         [MUTATING, VALIDATING].iter().any(|table| self.store().len(table) > 0)
     }
 
-    fn webhooks(&self, table: &str, review: &Review, object: &Value) -> Vec<Value> {
+    /// The kind as which rules are about a request: its own or, unless the policy is `Exact`, another version of it.
+    pub(crate) fn matched_as(&self, rules: &Value, policy: &Value, review: &Review) -> Option<Arc<Served>> {
+        if rules_match(rules, review, &review.served) {
+            return Some(review.served.clone());
+        }
+        if policy == "Exact" {
+            return None;
+        }
+        let registry = self.registry();
+        let mut same = registry.kinds.iter().filter(|k| k.table == review.served.table && k.is_stored());
+        same.find(|k| rules_match(rules, review, k)).cloned()
+    }
+
+    /// An object of a kind in another version of it. What is not of the kind, such as the body of a subresource, stays as it is.
+    pub(crate) async fn in_version(
+        &self,
+        object: &Value,
+        of: &Served,
+        wanted: &Served,
+    ) -> Result<Value, ApiError> {
+        let to = wanted.api_version();
+        if object["apiVersion"] == to || object["kind"] != wanted.kind {
+            return Ok(object.clone());
+        }
+        let object = match of.source {
+            Source::Custom(_) => object.clone(),
+            Source::Builtin(_) => self.convert(object.clone(), of, &of.storage_api_version).await?,
+        };
+        self.convert(object, wanted, &to).await
+    }
+
+    /// The webhooks that a request concerns, and the kind as which it concerns them.
+    fn webhooks(&self, table: &str, review: &Review, object: &Value) -> Vec<(Value, Arc<Served>)> {
         // The registry's own objects are never reviewed, or a broken webhook could never be mended.
         if self.store().len(table) == 0 || review.served.group == "admissionregistration.k8s.io" {
             return Vec::new();
@@ -215,8 +267,11 @@ impl ApiServer {
         self.all(table)
             .into_iter()
             .flat_map(|c| c["webhooks"].as_array().cloned().unwrap_or_default())
-            .filter(|w| rules_match(&w["rules"], review))
-            .filter(|w| {
+            .filter_map(|w| {
+                let kind = self.matched_as(&w["rules"], &w["matchPolicy"], review)?;
+                Some((w, kind))
+            })
+            .filter(|(w, _)| {
                 let by_namespace = match &namespace {
                     Some(ns) => selects(&w["namespaceSelector"], labels_of(ns).as_ref()),
                     None => true,
@@ -230,16 +285,24 @@ impl ApiServer {
             .collect()
     }
 
-    pub(crate) fn admission_review(&self, review: &Review, object: &Value) -> Value {
-        let served = &review.served;
-        let kind = json!({"group": served.group, "version": served.version, "kind": served.kind});
-        let resource = json!({"group": served.group, "version": served.version, "resource": served.plural});
+    /// What a webhook or a policy is shown; both objects are of the kind as which the request concerns it.
+    pub(crate) fn admission_review(
+        &self,
+        review: &Review,
+        served: &Served,
+        object: &Value,
+        old: &Value,
+    ) -> Value {
+        let kind = |k: &Served| json!({"group": k.group, "version": k.version, "kind": k.kind});
+        let resource = |k: &Served| json!({"group": k.group, "version": k.version, "resource": k.plural});
+        let asked = &review.served;
         let mut request = json!({
             "uid": uuid::Uuid::new_v4().to_string(),
-            "kind": kind, "resource": resource, "requestKind": kind, "requestResource": resource,
+            "kind": kind(served), "resource": resource(served),
+            "requestKind": kind(asked), "requestResource": resource(asked),
             "operation": review.operation.name(),
             "userInfo": crate::access::info(review.user.as_ref(), &self.inner.options.user),
-            "object": object, "oldObject": review.old.as_deref().cloned().unwrap_or_default(),
+            "object": object, "oldObject": old,
             "dryRun": review.dry_run,
             "options": {"kind": match review.operation {
                 Operation::Create => "CreateOptions",
@@ -259,16 +322,21 @@ impl ApiServer {
         json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request})
     }
 
-    /// Calls one webhook; `None` when it failed and its policy is to ignore that.
+    /// Calls one webhook; `None` when it failed and its policy is to ignore that. `object` is of the kind as which it is called.
     async fn call(
         &self,
         webhook: &Value,
+        kind: &Served,
         review: &mut Review,
         object: &Value,
     ) -> Result<Option<Value>, ApiError> {
         let name = webhook["name"].as_str().unwrap_or_default();
         let timeout = Duration::from_secs(webhook["timeoutSeconds"].as_u64().unwrap_or(10).clamp(1, 30));
-        let body = self.admission_review(review, object);
+        let old = match review.old.clone() {
+            Some(old) => self.in_version(&old, &review.served, kind).await?,
+            None => Value::Null,
+        };
+        let body = self.admission_review(review, kind, object, &old);
         let result = match meets_conditions(webhook, &body["request"]) {
             Ok(false) => return Ok(None),
             Ok(true) => self.inner.webhooks.post(&webhook["clientConfig"], &body, timeout).await,
@@ -294,20 +362,17 @@ impl ApiServer {
             return Ok(Some(response));
         }
         let status = &response["status"];
-        let said = status["message"].as_str().filter(|m| !m.is_empty());
+        let reason = status["reason"].as_str().filter(|r| !r.is_empty());
+        let said = status["message"].as_str().filter(|m| !m.is_empty()).or(reason);
         let message = match said {
             Some(text) => format!("admission webhook \"{name}\" denied the request: {text}"),
             None => format!("admission webhook \"{name}\" denied the request without explanation"),
         };
         let code =
-            status["code"].as_u64().and_then(|c| u16::try_from(c).ok()).filter(|c| *c >= 400).unwrap_or(403);
-        let reason = match code {
-            400 => "BadRequest",
-            409 => "Conflict",
-            422 => "Invalid",
-            _ => "Forbidden",
-        };
-        Err(ApiError::new(code, reason, message))
+            status["code"].as_u64().and_then(|c| u16::try_from(c).ok()).filter(|c| *c >= 400).unwrap_or(400);
+        // The webhook's own, or none.
+        let known = REASONS.into_iter().find(|known| reason == Some(known));
+        Err(ApiError::new(code, known.unwrap_or_default(), message))
     }
 
     pub(crate) async fn call_mutating_webhooks(
@@ -315,15 +380,17 @@ impl ApiServer {
         review: &mut Review,
         object: &mut Value,
     ) -> Result<(), ApiError> {
-        for webhook in self.webhooks(MUTATING, review, object) {
-            let Some(response) = self.call(&webhook, review, object).await? else { continue };
+        for (webhook, kind) in self.webhooks(MUTATING, review, object) {
+            let mut shown = self.in_version(object, &review.served, &kind).await?;
+            let Some(response) = self.call(&webhook, &kind, review, &shown).await? else { continue };
             let Some(patch) = response["patch"].as_str() else { continue };
             let name = webhook["name"].as_str().unwrap_or_default();
             let fail =
                 |why: String| ApiError::internal(format!("webhook \"{name}\" sent an unusable patch: {why}"));
             let bytes = STANDARD.decode(patch).map_err(|e| fail(e.to_string()))?;
             let patch: json_patch::Patch = serde_json::from_slice(&bytes).map_err(|e| fail(e.to_string()))?;
-            json_patch::patch(object, &patch).map_err(|e| fail(e.to_string()))?;
+            json_patch::patch(&mut shown, &patch).map_err(|e| fail(e.to_string()))?;
+            *object = self.in_version(&shown, &kind, &review.served).await?;
             crate::strategy::default(&review.served, object);
         }
         Ok(())
@@ -334,8 +401,9 @@ impl ApiServer {
         review: &mut Review,
         object: &Value,
     ) -> Result<(), ApiError> {
-        for webhook in self.webhooks(VALIDATING, review, object) {
-            self.call(&webhook, review, object).await?;
+        for (webhook, kind) in self.webhooks(VALIDATING, review, object) {
+            let shown = self.in_version(object, &review.served, &kind).await?;
+            self.call(&webhook, &kind, review, &shown).await?;
         }
         Ok(())
     }

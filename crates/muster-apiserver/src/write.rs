@@ -9,7 +9,7 @@ use crate::apart::Apart;
 use crate::audit::Notes;
 use crate::meta;
 use crate::negotiate::Form;
-use crate::query::{FieldValidation, Query};
+use crate::query::Query;
 use crate::read::{is_plain, splice};
 use crate::registry::{Served, Source};
 use crate::reply::Reply;
@@ -74,6 +74,17 @@ pub struct Written {
     pub warnings: Vec<String>,
 }
 
+/// How a new object came.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// By a POST.
+    Posted,
+    /// By a PUT of what is not there.
+    Put,
+    /// By an apply, which has written the field managers already.
+    Applied,
+}
+
 /// A write that can change nothing but the status, or nothing but finalizers and owners.
 #[derive(Clone, Copy)]
 pub struct Bookkeeping;
@@ -102,22 +113,34 @@ pub fn parse_body(content_type: &str, body: &[u8], kind: &str) -> Result<Value, 
         return k8s_proto::decode(body).map_err(refuse);
     }
     match media {
-        "" | "application/json" => {
-            serde_json::from_slice(body).map_err(|e| {
-                let shown = if body.is_empty() { "<empty>".into() } else { String::from_utf8_lossy(body) };
-                ApiError::bad_request(format!(
-                    "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse error: {} ({shown})",
-                    json_error(&e, body)
-                ))
-            })
-        }
-        "application/yaml" | "application/x-yaml" | "application/apply-patch+yaml" | "application/apply-patch+cbor" => {
-            parse_yaml(body)
-        }
+        "" | "application/json" => serde_json::from_slice(body).map_err(|e| {
+            let error = format!("couldn't get version/kind; json parse error: {}", json_error(&e, body));
+            unrecognized(kind, &error, body)
+        }),
+        "application/yaml"
+        | "application/x-yaml"
+        | "application/apply-patch+yaml"
+        | "application/apply-patch+cbor" => parse_yaml(body),
         _ => Err(ApiError::unsupported_media_type(
             "the body of the request was in an unknown format - accepted media types include: application/json, application/yaml, application/vnd.kubernetes.protobuf",
         )),
     }
+}
+
+/// A body that says no kind.
+fn unrecognized(kind: &str, why: &str, body: &[u8]) -> ApiError {
+    // As much of it as fits in a message.
+    const SHOWN: usize = 30;
+    let beginning = body.get(..SHOWN).unwrap_or(body);
+    let more = if beginning.len() < body.len() { " ..." } else { "" };
+    let shown = match body.first() {
+        None => "<empty>".to_owned(),
+        Some(b'{') => String::from_utf8_lossy(beginning).into_owned(),
+        Some(_) => beginning.iter().map(|byte| format!("{byte:02x}")).collect(),
+    };
+    ApiError::bad_request(format!(
+        "the object provided is unrecognized (must be of type {kind}): {why} ({shown}{more})"
+    ))
 }
 
 fn parse_yaml(body: &[u8]) -> Result<Value, ApiError> {
@@ -144,54 +167,66 @@ pub fn check_kind(
     version: &str,
     kind: &str,
     object: &mut Value,
+    body: &[u8],
 ) -> Result<(), ApiError> {
     let expected = crate::registry::api_version(group, version);
     let Some(map) = object.as_object_mut() else {
         return Err(ApiError::bad_request(format!("the body must be a {kind} object, in JSON or YAML")));
     };
-    let custom = matches!(served.source, Source::Custom(_));
+    let builtin = match &served.source {
+        Source::Builtin(builtin) => Some(*builtin),
+        Source::Custom(_) => None,
+    };
     for (field, right) in [("kind", kind), ("apiVersion", expected.as_str())] {
         let given = map.get(field).and_then(Value::as_str).unwrap_or_default();
         if given.is_empty() {
-            if custom {
-                let text = Value::Object(map.clone()).to_string();
-                let what = if field == "kind" { "Kind" } else { "apiVersion" };
-                return Err(ApiError::bad_request(format!("Object '{what}' is missing in '{text}'")));
+            if builtin.is_none() {
+                let text = String::from_utf8_lossy(body);
+                return Err(match map.get("kind").and_then(Value::as_str) {
+                    Some(given) if field == "apiVersion" => ApiError::bad_request(format!(
+                        "{given} in version \"\" cannot be handled as a {kind}: Object 'apiVersion' is missing in '{text}'"
+                    )),
+                    _ => unrecognized(kind, &format!("Object 'Kind' is missing in '{text}'"), body),
+                });
             }
             map.insert(field.into(), right.into());
         }
     }
-    let given_version = map["apiVersion"].as_str().unwrap_or_default().to_string();
-    let given_kind = map["kind"].as_str().unwrap_or_default().to_string();
-    if custom && given_version != expected {
-        return Err(ApiError::bad_request(format!(
-            "the API version in the data ({given_version}) does not match the expected API version ({expected})"
-        )));
+    let given_version = map["apiVersion"].as_str().unwrap_or_default();
+    let given_kind = map["kind"].as_str().unwrap_or_default();
+    let Some(builtin) = builtin else {
+        // Another kind is found out when the object is judged.
+        return if given_version == expected {
+            Ok(())
+        } else {
+            Err(ApiError::bad_request(format!(
+                "the API version in the data ({given_version}) does not match the expected API version ({expected})"
+            )))
+        };
+    };
+    if (given_version, given_kind) == (expected.as_str(), kind) {
+        return Ok(());
     }
-    if custom && given_kind != kind {
-        return Err(ApiError::bad_request(format!(
-            "the kind in the data ({given_kind}) does not match the expected kind ({kind})"
-        )));
-    }
-    // Built-in kinds speak of Go packages here: the version's, and the group's for the form that all versions share.
-    let package = group.split('.').next().filter(|g| !g.is_empty()).unwrap_or("core");
-    let (_, sent_version) = crate::registry::split_api_version(&given_version);
-    if given_version != expected {
+    let (sent_group, sent_version) = crate::registry::split_api_version(given_version);
+    let is_known = k8s_builtin::kinds(builtin.kube)
+        .iter()
+        .any(|k| (k.group, k.version, k.kind) == (sent_group, sent_version, given_kind));
+    if given_version != expected || !is_known {
         return Err(ApiError::bad_request(format!(
             "{given_kind} in version \"{sent_version}\" cannot be handled as a {kind}: no kind \"{given_kind}\" is registered for version \"{given_version}\" in scheme \"pkg/runtime/scheme.go:111\""
         )));
     }
-    if given_kind != kind {
-        return Err(ApiError::bad_request(format!(
-            "{given_kind} in version \"{version}\" cannot be handled as a {kind}: converting ({version}.{given_kind}) to ({package}.{kind}): unknown conversion"
-        )));
-    }
-    Ok(())
+    // Built-in kinds speak of Go packages here: the version's, and the group's for the form that all versions share.
+    let package = group.split('.').next().filter(|g| !g.is_empty()).unwrap_or("core");
+    Err(ApiError::bad_request(format!(
+        "{given_kind} in version \"{version}\" cannot be handled as a {kind}: converting ({version}.{given_kind}) to ({package}.{kind}): unknown conversion"
+    )))
 }
 
-/// The body where its text can be searched for duplicate fields.
-fn raw_json<'a>(cx: &Context, body: &'a [u8]) -> Option<&'a [u8]> {
-    (!k8s_proto::is_protobuf(&cx.content_type)).then_some(body)
+/// The body where its text must be searched for duplicate fields. `read` is what was read from it.
+fn raw_json<'a>(cx: &Context, body: &'a [u8], read: &Value) -> Option<&'a [u8]> {
+    let is_text = !k8s_proto::is_protobuf(&cx.content_type);
+    (is_text && !k8s_schema::is_each_field_once(body, read)).then_some(body)
 }
 
 /// Fields that an endpoint never owns.
@@ -201,7 +236,7 @@ fn ignored(served: &Served, part: Part) -> FieldSet {
         Part::Main => json!({}),
         // The status endpoint of a custom kind writes nothing but the status; built-in kinds let some metadata through.
         Part::Status => match &served.source {
-            Source::Builtin(_) => json!({"f:spec": {}}),
+            Source::Builtin(kind) => k8s_builtin::unowned_by_status(kind),
             Source::Custom(_) => {
                 let others = served.schema.properties.keys().filter(|k| *k != "status").map(String::as_str);
                 others.chain(["metadata", "spec"]).map(|k| (format!("f:{k}"), json!({}))).collect()
@@ -241,17 +276,22 @@ pub(crate) fn generated_name(base: &str, random: uuid::Uuid) -> String {
 
 impl ApiServer {
     fn invalid(served: &Served, object: &Value, errors: &[FieldError]) -> ApiError {
-        ApiError::invalid(&served.group, &served.kind, meta::name(object), errors)
+        // A custom object is called what it says it is.
+        let kind = match &served.source {
+            Source::Custom(_) => object.get("kind").and_then(Value::as_str).unwrap_or(&served.kind),
+            Source::Builtin(_) => &served.kind,
+        };
+        ApiError::invalid(&served.group, kind, meta::name(object), errors)
     }
 
     /// Answers a POST to a collection.
     pub(crate) async fn create(&self, cx: &Context, body: &[u8]) -> Result<Reply, ApiError> {
         let mut object = parse_body(&cx.content_type, body, &cx.served.kind)?;
         let served = &cx.served;
-        check_kind(served, &served.group, &served.version, &served.kind, &mut object)?;
-        let warnings = strategy::decode(served, &mut object, raw_json(cx, body), cx.query.field_validation)?;
-        let mut written = self.create_object(cx, object, false).await?;
-        written.warnings.extend(warnings);
+        let raw = raw_json(cx, body, &object);
+        check_kind(served, &served.group, &served.version, &served.kind, &mut object, body)?;
+        let warnings = strategy::decode(served, &mut object, raw, cx.query.field_validation)?;
+        let written = self.create_object(cx, object, Origin::Posted, warnings).await?;
         Ok(self.answer(cx, written))
     }
 
@@ -278,16 +318,17 @@ impl ApiServer {
         written.object.clone().or_else(stored).unwrap_or_default()
     }
 
-    /// Makes an object. `managed` says that its field managers are already written.
+    /// Makes an object; `warnings` is what there is to say so far.
     pub(crate) async fn create_object(
         &self,
         cx: &Context,
         mut object: Value,
-        managed: bool,
+        origin: Origin,
+        warnings: Vec<String>,
     ) -> Result<Written, ApiError> {
         let base = meta::text(&object, "generateName");
         if !meta::name(&object).is_empty() || base.is_empty() {
-            return self.try_create(cx, object, managed).await;
+            return self.try_create(cx, object, origin, warnings).await;
         }
         let mut names = (0..TRIES).map(|_| generated_name(base, self.new_uid()));
         let Some(name) = names.find(|name| self.store().get(&cx.served.table, &cx.key(name)).is_none())
@@ -295,23 +336,40 @@ impl ApiServer {
             return Err(ApiError::already_exists(&cx.served.group_resource(), base));
         };
         meta::edit(&mut object).insert("name".into(), name.into());
-        self.try_create(cx, object, managed).await
+        self.try_create(cx, object, origin, warnings).await
     }
 
-    async fn try_create(&self, cx: &Context, mut object: Value, managed: bool) -> Result<Written, ApiError> {
+    async fn try_create(
+        &self,
+        cx: &Context,
+        object: Value,
+        origin: Origin,
+        warnings: Vec<String>,
+    ) -> Result<Written, ApiError> {
+        let mut review = Review::new(Operation::Create, cx, None, None);
+        review.warnings = warnings;
+        // What was said on the way is said with a refusal too.
+        let created = self.create_reviewed(cx, object, origin, &mut review).await;
+        created.map_err(|error| error.warned(review.warnings))
+    }
+
+    async fn create_reviewed(
+        &self,
+        cx: &Context,
+        mut object: Value,
+        origin: Origin,
+        review: &mut Review,
+    ) -> Result<Written, ApiError> {
         let served = &cx.served;
+        let sent_version = meta::text(&object, "resourceVersion").to_owned();
         self.place(cx, &mut object)?;
-        if !meta::text(&object, "resourceVersion").is_empty() {
-            return Err(ApiError::plain("resourceVersion should not be set on objects to be created"));
-        }
         strategy::default(served, &mut object);
         // Managers come first: what admission adds belongs to nobody, as on the real server.
-        if !managed {
+        if origin != Origin::Applied {
             let blank = strategy::blank(served);
             object = self.manage(cx, blank.as_ref(), object, Part::Main);
         }
-        let mut review = Review::new(Operation::Create, cx, None, None);
-        self.mutate(&mut review, &mut object).await?;
+        self.mutate(review, &mut object).await?;
         self.stamp_new(&mut object);
         // Built-in kinds are prepared and judged in the version that is stored; custom ones in the one that was sent.
         let home = self.home(served);
@@ -327,25 +385,41 @@ impl ApiServer {
         if !errors.is_empty() {
             return Err(ApiServer::invalid(served, &object, &errors));
         }
-        let _quota = self.validate(&mut review, &object).await?;
+        review.warnings.extend(strategy::warnings(&home, &object, None));
+        let _quota = self.validate(review, &object).await?;
         let key =
             Key::new(if served.namespaced { meta::namespace(&object) } else { "" }, meta::name(&object));
-        let warnings = std::mem::take(&mut review.warnings);
+        let warnings = review.warnings.clone();
+        // Only where it is stored by a POST: what a PUT or an apply makes has the version that it gets.
+        if origin == Origin::Posted && !cx.query.dry_run && !sent_version.is_empty() {
+            return Err(ApiError::plain("resourceVersion should not be set on objects to be created"));
+        }
         if cx.query.dry_run {
             if self.store().get(&served.table, &key).is_some() {
-                return Err(ApiError::already_exists(&served.group_resource(), &key.name));
+                return Err(self.exists_already(served, &key));
             }
-            let object = self.convert(object, served, &served.api_version()).await?;
+            let mut object = self.convert(object, served, &served.api_version()).await?;
+            if !sent_version.is_empty() {
+                meta::edit(&mut object).insert("resourceVersion".into(), sent_version.into());
+            }
             let object = Some(Arc::new(object));
             return Ok(Written { object, stored: None, created: true, warnings });
         }
         let at_rest = self.convert(object, served, &served.storage_api_version).await?;
         let stored = self.commit(served, &key, Expect::Absent, &at_rest).map_err(|clash| match clash {
-            Clash::Exists => ApiError::already_exists(&served.group_resource(), &key.name),
+            Clash::Exists => self.exists_already(served, &key),
             Clash::Absent | Clash::Moved => ApiError::internal("a new object cannot have moved"),
         })?;
         self.after_write(served, &key);
         self.written(served, stored, at_rest, None, warnings).await
+    }
+
+    fn exists_already(&self, served: &Served, key: &Key) -> ApiError {
+        let mut error = ApiError::already_exists(&served.group_resource(), &key.name);
+        if self.store().get(&served.table, key).is_some_and(|stored| stored.facts.terminating) {
+            error.message = format!("object is being deleted: {}", error.message);
+        }
+        error
     }
 
     /// What a write says that it did. `at_rest` is what was stored, `replaced` the revision that it took the place of.
@@ -371,9 +445,9 @@ impl ApiServer {
         Ok(Written { object, stored: Some(stored), created, warnings })
     }
 
-    /// An object of the storage version in the version of the request.
+    /// An object as it was stored in the version of the request.
     async fn as_served(&self, at_rest: &Arc<Value>, served: &Served) -> Result<Arc<Value>, ApiError> {
-        if served.api_version() == served.storage_api_version {
+        if at_rest["apiVersion"] == served.api_version() {
             return Ok(at_rest.clone());
         }
         self.convert((**at_rest).clone(), served, &served.api_version()).await.map(Arc::new)
@@ -405,9 +479,7 @@ impl ApiServer {
             }
             (_, false) => {
                 if !given.is_empty() {
-                    return Err(ApiError::bad_request(
-                        "namespace may not be set on an object of a cluster-scoped kind",
-                    ));
+                    meta::edit(object).remove("namespace");
                 }
             }
         }
@@ -449,17 +521,14 @@ impl ApiServer {
         let (api_version, now, ignored) =
             (served.api_version(), self.clock().rfc3339(), ignored(served, part));
         let request = request(manager, &api_version, part, &now, &ignored);
-        let mut managed = apply::update(live, new, &*served.schema, &request);
-        if part == Part::Scale {
-            // The real server dates no manager of the scale endpoint.
-            let managers = managed.pointer_mut("/metadata/managedFields").and_then(Value::as_array_mut);
-            for entry in managers.into_iter().flatten().filter(|m| m["subresource"] == "scale") {
-                if let Some(entry) = entry.as_object_mut() {
-                    entry.remove("time");
-                }
-            }
-        }
-        managed
+        apply::update(live, new, &*served.typed, &request)
+    }
+
+    /// Attributes the replicas at a dotted path, written through the scale endpoint. `before` are those there were.
+    pub(crate) fn manage_scale(&self, cx: &Context, object: &mut Value, path: &str, before: i64) {
+        let (manager, api_version, now) = (cx.manager(), cx.served.api_version(), self.clock().rfc3339());
+        let request = request(&manager, &api_version, Part::Scale, &now, FieldSet::EMPTY);
+        apply::scaled(object, &path.split('.').collect::<Vec<_>>(), before, &request);
     }
 
     /// Answers a PUT.
@@ -472,38 +541,36 @@ impl ApiServer {
     ) -> Result<Reply, ApiError> {
         let mut sent = parse_body(&cx.content_type, body, &cx.served.kind)?;
         let served = &cx.served;
-        check_kind(served, &served.group, &served.version, &served.kind, &mut sent)?;
-        let warnings = strategy::decode(served, &mut sent, raw_json(cx, body), cx.query.field_validation)?;
-        let given = meta::name(&sent).to_string();
-        if given.is_empty() {
-            let error = FieldError::required("metadata.name", "name is required");
-            return Err(ApiServer::invalid(served, &sent, &[error]));
-        }
-        if given != name {
-            return Err(ApiError::bad_request(format!(
-                "the name of the object ({given}) does not match the name on the URL ({name})"
-            )));
-        }
-        self.place(cx, &mut sent)?;
+        let raw = raw_json(cx, body, &sent);
+        check_kind(served, &served.group, &served.version, &served.kind, &mut sent, body)?;
+        let warnings = strategy::decode(served, &mut sent, raw, cx.query.field_validation)?;
+        let said = |error: ApiError| error.warned(warnings.clone());
+        self.place(cx, &mut sent).map_err(said)?;
+        check_name(&sent, name).map_err(said)?;
         let key = cx.key(name);
-        if allows_create_on_update(served) && self.store().get(&served.table, &key).is_none() {
+        if part == Part::Main
+            && allows_create_on_update(served)
+            && self.store().get(&served.table, &key).is_none()
+        {
             self.require_verb(cx, "create", name)?;
-            let mut written = self.create_object(cx, sent, false).await?;
-            written.warnings.extend(warnings);
+            check_uid(cx, &key, &sent, &Value::Null).map_err(said)?;
+            let written = self.create_object(cx, sent, Origin::Put, warnings).await?;
             return Ok(self.answer(cx, written));
         }
-        let propose = |_: &Value| {
+        let propose = |live: &Value| {
+            check_uid(cx, &key, &sent, live)?;
             if meta::text(&sent, "resourceVersion").is_empty() && !allows_unconditional_update(served) {
                 let error = FieldError::invalid(
                     "metadata.resourceVersion",
                     json!(0),
                     "must be specified for an update",
                 );
-                return Err(ApiServer::invalid(served, &sent, &[error]));
+                // Here, alone, the real server names the resource and not the kind.
+                return Err(ApiError::invalid(&served.group, &served.plural, name, &[error]));
             }
             Ok(Proposal { object: sent.clone(), warnings: warnings.clone(), managed: false })
         };
-        let written = self.update_object(cx, name, part, None, &propose).await?;
+        let written = self.update_object(cx, name, part, None, &propose).await.map_err(said)?;
         Ok(self.answer(cx, written))
     }
 
@@ -524,20 +591,25 @@ impl ApiServer {
             let error = FieldError::forbidden("force", "may not be specified for non-apply patch");
             return Err(ApiError::invalid("meta.k8s.io", "PatchOptions", "", &[error]));
         }
-        let patch = Patch::parse(media, body, &cx.served)?;
+        // The object is looked for before the patch is looked at.
+        let patch = Patch::parse(media, body);
         let propose = |live: &Value| {
-            let proposal = self.propose_patch(cx, live, &patch, body)?;
-            let given = meta::name(&proposal.object);
-            if given != name {
-                return Err(ApiError::bad_request(format!(
-                    "the name of the object ({given}) does not match the name on the URL ({name})"
-                )));
-            }
+            let patch = patch.as_ref().map_err(Clone::clone)?;
+            let mut proposal = self.propose_patch(cx, live, patch, body)?;
+            let said = |error: ApiError| error.warned(proposal.warnings.clone());
+            self.place(cx, &mut proposal.object).map_err(said)?;
+            check_name(&proposal.object, name).map_err(said)?;
             Ok(proposal)
         };
-        let members = patch.reach(part).filter(|_| !self.is_bookkeeping_reviewed());
-        let written = self.update_object(cx, name, part, members, &propose).await?;
-        Ok(self.answer(cx, written))
+        let members = patch.as_ref().ok().and_then(|patch| patch.reach(part));
+        let members = members.filter(|_| !self.is_bookkeeping_reviewed());
+        let mut written = self.update_object(cx, name, part, members, &propose).await;
+        let is_unreadable = |e: &ApiError| e.details.get("causes").is_some_and(|c| c[0]["field"] == "patch");
+        if members.is_some() && written.as_ref().is_err_and(is_unreadable) {
+            // Such a refusal shows the whole object.
+            written = self.update_object(cx, name, part, None, &propose).await;
+        }
+        Ok(self.answer(cx, written?))
     }
 
     fn propose_patch(
@@ -553,8 +625,11 @@ impl ApiServer {
         }
         // A patch that moves an object to another kind or version is refused like an update that does.
         let served = &cx.served;
-        check_kind(served, &served.group, &served.version, &served.kind, &mut object)?;
-        let raw = matches!(patch, Patch::Merge(_) | Patch::Strategic(_)).then_some(body);
+        check_kind(served, &served.group, &served.version, &served.kind, &mut object, body)?;
+        let raw = match patch {
+            Patch::Merge(read) | Patch::Strategic(read) => raw_json(cx, body, read),
+            Patch::Json(_) => None,
+        };
         // What the patch left as it is was decoded when it was written.
         let same = set_aside(served, &mut object, live);
         let decoded = strategy::decode(served, &mut object, raw, cx.query.field_validation);
@@ -563,13 +638,15 @@ impl ApiServer {
         }
         let warnings = match decoded {
             Ok(warnings) => warnings,
-            Err(error) if cx.query.field_validation == FieldValidation::Strict => {
-                let at = error.message.find("strict decoding error").unwrap_or(0);
-                let patch_text = String::from_utf8_lossy(body).into_owned();
-                let error = FieldError::invalid("patch", patch_text, &error.message[at..]);
+            Err(error) => {
+                let why = why_unreadable(&error.message);
+                let shown = match patch {
+                    Patch::Strategic(patch) => k8s_merge::go_text(patch),
+                    Patch::Json(_) | Patch::Merge(_) => object.to_string(),
+                };
+                let error = FieldError::invalid("patch", shown, why);
                 return Err(ApiError::invalid("", "", "", &[error]));
             }
-            Err(error) => return Err(error),
         };
         Ok(Proposal { object, warnings, managed: false })
     }
@@ -586,20 +663,13 @@ impl ApiServer {
             let error = FieldError::required("fieldManager", "is required for apply patch");
             return Err(ApiError::invalid("meta.k8s.io", "PatchOptions", "", &[error]));
         }
-        let mut config = parse_yaml(body)?;
-        if config["kind"].as_str().unwrap_or_default().is_empty() {
-            return Err(ApiError::bad_request("invalid object type: /, Kind="));
+        if part != Part::Main {
+            // Only objects are made by an apply, not their parts.
+            self.must_find(served, &cx.key(name))?;
         }
-        check_kind(served, &served.group, &served.version, &served.kind, &mut config)?;
-        let given = meta::name(&config);
-        if !given.is_empty() && given != name {
-            return Err(ApiError::bad_request(format!(
-                "the name of the object ({given}) does not match the name on the URL ({name})"
-            )));
-        }
-        meta::edit(&mut config).insert("name".into(), name.into());
-        let warnings = strategy::decode(served, &mut config, raw_json(cx, body), cx.query.field_validation)?;
-        self.place(cx, &mut config)?;
+        let config = parse_yaml(body)?;
+        check_applied_type(served, &config)?;
+        let warnings: Vec<String> = Vec::new();
         let sent_version = meta::text(&config, "resourceVersion").to_string();
         let merge = |live: Option<&Value>| -> Result<Value, ApiError> {
             let request = apply::Request {
@@ -610,26 +680,31 @@ impl ApiServer {
                 force: cx.query.force == Some(true),
                 ignored: &ignored(served, part),
             };
-            apply::apply(live, &config, &*served.schema, &request).map_err(apply_error)
+            let mut merged = apply::apply(live, &config, &*served.typed, &request).map_err(apply_error)?;
+            if let Source::Builtin(kind) = &served.source
+                && let Some(problem) = k8s_builtin::decode_error(kind, &merged)
+            {
+                return Err(unconvertible(served, &config, &problem));
+            }
+            self.place(cx, &mut merged)?;
+            check_name(&merged, name)?;
+            Ok(merged)
         };
         let exists = self.store().get(&served.table, &cx.key(name)).is_some();
         if !exists {
-            if part != Part::Main {
-                return Err(ApiError::not_found(&served.group_resource(), name));
-            }
-            if !sent_version.is_empty() {
-                return Err(ApiError::conflict(&served.group_resource(), name, "the object does not exist"));
-            }
             let object = merge(None)?;
+            let uid = meta::uid(&config);
+            if !uid.is_empty() {
+                let why = format!(
+                    "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+                );
+                return Err(ApiError::conflict(&served.group_resource(), name, &why));
+            }
             self.require_verb(cx, "create", name)?;
-            match self.create_object(cx, object, true).await {
+            match self.create_object(cx, object, Origin::Applied, warnings.clone()).await {
                 // Somebody else made it meanwhile: apply to theirs.
                 Err(error) if error.reason == "AlreadyExists" => {}
-                Ok(mut written) => {
-                    written.warnings.extend(warnings);
-                    return Ok(written);
-                }
-                Err(error) => return Err(error),
+                done => return done,
             }
         }
         let propose = |live: &Value| {
@@ -697,18 +772,44 @@ impl ApiServer {
         live: &Arc<Value>,
         proposal: Proposal,
     ) -> Result<Option<Written>, ApiError> {
+        let mut review = Review::new(Operation::Update, cx, part.subresource(), Some(live.clone()));
+        review.warnings = proposal.warnings;
+        let proposed = (proposal.object, proposal.managed);
+        let updated =
+            self.update_reviewed(cx, key, part, (stored, before), live, proposed, &mut review).await;
+        updated.map_err(|error| error.warned(review.warnings))
+    }
+
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "all of it is about one object, and borrowed from one caller"
+    )]
+    async fn update_reviewed(
+        &self,
+        cx: &Context,
+        key: &Key,
+        part: Part,
+        (stored, before): (&Stored, &Arc<Value>),
+        live: &Arc<Value>,
+        (mut object, managed): (Value, bool),
+        review: &mut Review,
+    ) -> Result<Option<Written>, ApiError> {
         let served = &cx.served;
         let gr = served.group_resource();
-        let Proposal { mut object, warnings, managed } = proposal;
-        check_uid(served, key, &object, live)?;
+        let uid = meta::text(&object, "uid").to_owned();
         keep_system_fields(&mut object, live);
+        // Only whoever sends all of an object means one object by its uid; a patch tries to change it.
+        if !uid.is_empty() {
+            meta::edit(&mut object).insert("uid".into(), uid.into());
+        }
         strategy::default(served, &mut object);
-        if !managed {
+        if matches!(served.source, Source::Custom(_)) && object["kind"] != live["kind"] {
+            // Nobody can say what was changed by an object of another kind; the books are closed.
+            meta::edit(&mut object).remove("managedFields");
+        } else if !managed {
             object = self.manage(cx, Some(live), object, part);
         }
-        let mut review = Review::new(Operation::Update, cx, part.subresource(), Some(live.clone()));
-        review.warnings = warnings;
-        self.mutate(&mut review, &mut object).await?;
+        self.mutate(review, &mut object).await?;
         let home = self.home(served);
         let old = match served.source {
             Source::Builtin(_) => {
@@ -722,8 +823,15 @@ impl ApiServer {
         if !errors.is_empty() {
             return Err(ApiServer::invalid(served, &object, &errors));
         }
-        let _quota = self.validate(&mut review, &object).await?;
-        let warnings = std::mem::take(&mut review.warnings);
+        if home.is("batch", "jobs") {
+            // A job without labels has those of its template, which a write of its status does not bring.
+            strategy::default(&home, &mut object);
+        }
+        if matches!(part, Part::Main | Part::Scale) {
+            review.warnings.extend(strategy::warnings(&home, &object, Some(old)));
+        }
+        let _quota = self.validate(review, &object).await?;
+        let warnings = review.warnings.clone();
         if cx.query.dry_run {
             let object = Some(Arc::new(self.convert(object, served, &served.api_version()).await?));
             return Ok(Some(Written { object, stored: None, created: false, warnings }));
@@ -736,11 +844,12 @@ impl ApiServer {
             return Ok(Some(Written { object, stored, created: false, warnings }));
         }
         if meta::terminating(&at_rest) && !crate::delete::is_held(served, &at_rest) {
-            return match self.erase(served, key, stored.revision, &at_rest) {
-                Ok(last) => {
+            // It goes as it was: whoever watches never sees what the last write asked for.
+            return match self.erase(served, key, stored.revision, before) {
+                Ok(_) => {
                     self.after_delete(served, key);
-                    let object = Some(Arc::new(self.read(&last, served).await?));
-                    Ok(Some(Written { object, stored: Some(last), created: false, warnings }))
+                    let object = Some(self.as_served(&Arc::new(at_rest), served).await?);
+                    Ok(Some(Written { object, stored: None, created: false, warnings }))
                 }
                 Err(Clash::Absent) => Err(ApiError::not_found(&gr, &key.name)),
                 Err(_) => Ok(None),
@@ -768,8 +877,11 @@ impl ApiServer {
     ) -> Result<Option<Written>, ApiError> {
         let served = &cx.served;
         let Proposal { object: mut members, warnings, .. } = proposal;
-        check_uid(served, key, &members, before)?;
+        let uid = meta::text(&members, "uid").to_owned();
         keep_system_fields(&mut members, before);
+        if !uid.is_empty() {
+            meta::edit(&mut members).insert("uid".into(), uid.into());
+        }
         strategy::default_members(served, &mut members);
         strategy::prepare_update(served, &mut members, before, part);
         let changed = !unchanged(&members, before);
@@ -797,21 +909,30 @@ impl ApiServer {
                 Part::Status => &["f:status"],
                 _ => &["f:finalizers", "f:ownerReferences"],
             };
-            apart.record.attribute(steps, before, &members, &*served.schema, &request);
+            apart.record.attribute(steps, before, &members, &*served.typed, &request);
         }
         apart.members = members;
         if cx.query.dry_run {
             let object = Some(Arc::new(apart.whole()));
             return Ok(Some(Written { object, stored: None, created: false, warnings }));
         }
+        if meta::terminating(&apart.members) && !crate::delete::is_held(served, &apart.members) {
+            // It goes as it was.
+            let last = self
+                .take_apart(stored, served)
+                .ok_or_else(|| ApiError::internal("an object that was just read cannot be read"))?;
+            let draft = &mut |revision| last.draft(served, None, revision);
+            return match self.store().delete(&served.table, key, stored.revision, draft) {
+                Ok(_) => {
+                    let object = Some(Arc::new(apart.whole()));
+                    Ok(Some(Written { object, stored: None, created: false, warnings }))
+                }
+                Err(Clash::Absent) => Err(ApiError::not_found(&served.group_resource(), &key.name)),
+                Err(_) => Ok(None),
+            };
+        }
         let draft = &mut |revision| apart.draft(served, None, revision);
-        let ends = meta::terminating(&apart.members) && !crate::delete::is_held(served, &apart.members);
-        let done = if ends {
-            self.store().delete(&served.table, key, stored.revision, draft)
-        } else {
-            self.store().put(&served.table, key, Expect::At(stored.revision), draft)
-        };
-        match done {
+        match self.store().put(&served.table, key, Expect::At(stored.revision), draft) {
             Ok(now) => Ok(Some(Written { object: None, stored: Some(now), created: false, warnings })),
             Err(Clash::Absent) => Err(ApiError::not_found(&served.group_resource(), &key.name)),
             Err(_) => Ok(None),
@@ -843,12 +964,23 @@ impl ApiServer {
 }
 
 /// Refuses a write that is meant for another object of the same name.
-fn check_uid(served: &Served, key: &Key, object: &Value, live: &Value) -> Result<(), ApiError> {
+fn check_uid(cx: &Context, key: &Key, object: &Value, live: &Value) -> Result<(), ApiError> {
+    let served = &cx.served;
     let uid = meta::uid(object);
     if !uid.is_empty() && uid != meta::uid(live) {
+        // Some kinds are older than the names that they have now.
+        let folder = match (served.group.as_str(), served.plural.as_str()) {
+            ("", "services") => "services/specs",
+            ("", "endpoints") => "services/endpoints",
+            ("", "nodes") => "minions",
+            ("", "replicationcontrollers") => "controllers",
+            (_, plural) => plural,
+        };
+        // A dry run does not get as far as to the store.
+        let root = if cx.query.dry_run { "" } else { "/registry" };
         let place = match (&served.source, served.namespaced) {
-            (Source::Builtin(_), true) => format!("{}/{}", served.plural, key.namespace),
-            (Source::Builtin(_), false) => served.plural.clone(),
+            (Source::Builtin(_), true) => format!("{folder}/{}", key.namespace),
+            (Source::Builtin(_), false) => folder.to_owned(),
             (Source::Custom(_), true) => format!("{}/{}/{}", served.group, served.plural, key.namespace),
             (Source::Custom(_), false) => format!("{}/{}", served.group, served.plural),
         };
@@ -856,13 +988,77 @@ fn check_uid(served: &Served, key: &Key, object: &Value, live: &Value) -> Result
             &served.group_resource(),
             &key.name,
             &format!(
-                "StorageError: invalid object, Code: 4, Key: /registry/{place}/{}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
+                "StorageError: invalid object, Code: 4, Key: {root}/{place}/{}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
                 key.name,
                 meta::uid(live)
             ),
         ));
     }
     Ok(())
+}
+
+/// Refuses an object that is not the one of the path.
+fn check_name(object: &Value, name: &str) -> Result<(), ApiError> {
+    let given = meta::name(object);
+    if given.is_empty() {
+        return Err(ApiError::bad_request(format!(
+            "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+        )));
+    }
+    if given != name {
+        return Err(ApiError::bad_request(format!(
+            "the name of the object ({given}) does not match the name on the URL ({name})"
+        )));
+    }
+    Ok(())
+}
+
+/// Refuses to apply what is of another type than the path.
+fn check_applied_type(served: &Served, config: &Value) -> Result<(), ApiError> {
+    let text = |field: &str| config.get(field).and_then(Value::as_str).unwrap_or_default();
+    let (given, kind) = (text("apiVersion"), text("kind"));
+    if given == served.api_version() && kind == served.kind {
+        return Ok(());
+    }
+    // What is no version of a group says nothing at all.
+    let kind = if given.matches('/').count() > 1 { "" } else { kind };
+    let (group, version) = crate::registry::split_api_version(if kind.is_empty() { "" } else { given });
+    Err(ApiError::bad_request(format!("invalid object type: {group}/{version}, Kind={kind}")))
+}
+
+/// What follows "X in version Y cannot be handled as a Z: ".
+fn why_unreadable(problem: &str) -> &str {
+    let rest = problem.split_once(" cannot be handled as a ").and_then(|(_, rest)| rest.split_once(": "));
+    rest.map_or(problem, |(_, why)| why)
+}
+
+/// An applied object that fits its type and yet cannot be read.
+fn unconvertible(served: &Served, config: &Value, problem: &str) -> ApiError {
+    let why = why_unreadable(problem);
+    let (namespace, name) = (meta::namespace(config), meta::name(config));
+    let of = format!("{}/{}, Kind={}", served.group, served.version, served.kind);
+    ApiError::plain(format!(
+        "failed to convert new object ({namespace}/{name}; {of}) to proper version: unable to convert unstructured object to {of}: error decoding from json: {why}"
+    ))
+}
+
+/// Refuses a patch of a type that the kind does not take.
+pub(crate) fn check_patch_type(media: &str, served: &Served) -> Result<(), ApiError> {
+    match (media, &served.source) {
+        ("application/strategic-merge-patch+json", Source::Custom(_)) => {
+            Err(ApiError::unsupported_media_type(
+                "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
+            ))
+        }
+        (
+            "application/json-patch+json"
+            | "application/merge-patch+json"
+            | "application/strategic-merge-patch+json"
+            | "application/apply-patch+yaml",
+            _,
+        ) => Ok(()),
+        _ => Err(ApiError::unsupported_patch_type()),
+    }
 }
 
 fn is_patch(cx: &Context) -> bool {
@@ -876,11 +1072,16 @@ fn allows_unconditional_update(served: &Served) -> bool {
         Source::Builtin(_) => !matches!(
             (served.group.as_str(), served.plural.as_str()),
             ("apiextensions.k8s.io", "customresourcedefinitions")
-                | ("coordination.k8s.io", "leases")
+                | ("coordination.k8s.io", _)
                 | ("admissionregistration.k8s.io", _)
                 | ("apiregistration.k8s.io", _)
-                | ("networking.k8s.io", _)
+                | ("certificates.k8s.io", "clustertrustbundles" | "podcertificaterequests")
+                | ("node.k8s.io", "runtimeclasses")
                 | ("policy", _)
+                | (
+                    "storage.k8s.io",
+                    "csidrivers" | "csinodes" | "csistoragecapacities" | "volumeattachments"
+                )
         ),
     }
 }
@@ -890,7 +1091,7 @@ fn allows_create_on_update(served: &Served) -> bool {
     matches!(
         (served.group.as_str(), served.plural.as_str()),
         ("", "endpoints" | "events" | "limitranges" | "services")
-            | ("coordination.k8s.io", "leases")
+            | ("coordination.k8s.io", _)
             | ("events.k8s.io", "events")
             | ("rbac.authorization.k8s.io", _)
             | ("node.k8s.io", "runtimeclasses")
@@ -957,6 +1158,18 @@ fn apply_error(error: ApplyError) -> ApiError {
     }
 }
 
+/// Few ways to get a patch wrong have a code of their own on the real server.
+fn strategic_error(error: k8s_merge::PatchError) -> ApiError {
+    use k8s_merge::PatchError;
+    match error {
+        PatchError::RetainKeys | PatchError::SetElementOrder | PatchError::PrimitiveList => {
+            ApiError::bad_request(error.to_string())
+        }
+        PatchError::ListOfLists => ApiError::unprocessable(),
+        other => ApiError::plain(other.to_string()),
+    }
+}
+
 fn json_kind(body: &[u8]) -> &'static str {
     match serde_json::from_slice::<Value>(body) {
         Ok(Value::Array(_)) => "array",
@@ -969,14 +1182,14 @@ fn json_kind(body: &[u8]) -> &'static str {
 
 /// A parsed patch body.
 enum Patch {
-    Json(json_patch::Patch),
+    Json(Vec<Map<String, Value>>),
     Merge(Value),
     Strategic(Value),
 }
 
 impl Patch {
-    fn parse(media: &str, body: &[u8], served: &Served) -> Result<Patch, ApiError> {
-        let value = |body: &[u8]| -> Result<Value, ApiError> {
+    fn parse(media: &str, body: &[u8]) -> Result<Patch, ApiError> {
+        let object = || -> Result<Value, ApiError> {
             let value: Value = serde_json::from_slice(body).map_err(|e| {
                 ApiError::bad_request(format!("error decoding patch: {}", json_error(&e, body)))
             })?;
@@ -987,17 +1200,18 @@ impl Patch {
             }
         };
         match media {
-            "application/json-patch+json" => serde_json::from_slice(body)
-                .map(Patch::Json)
-                .map_err(|_| ApiError::bad_request(format!("error decoding patch: json: cannot unmarshal {} into Go value of type []handlers.jsonPatchOp", json_kind(body)))),
-            "application/merge-patch+json" => Ok(Patch::Merge(value(body)?)),
-            "application/strategic-merge-patch+json" if matches!(served.source, Source::Builtin(_)) => {
-                Ok(Patch::Strategic(value(body)?))
+            "application/json-patch+json" => {
+                let bad = || {
+                    ApiError::bad_request(format!(
+                        "error decoding patch: json: cannot unmarshal {} into Go value of type []handlers.jsonPatchOp",
+                        json_kind(body)
+                    ))
+                };
+                // What is no operation is found out when it is tried.
+                serde_json::from_slice(body).map(Patch::Json).map_err(|_| bad())
             }
-            "application/strategic-merge-patch+json" => Err(ApiError::unsupported_media_type(
-                "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
-            )),
-            _ => Err(ApiError::unsupported_patch_type()),
+            "application/merge-patch+json" => Ok(Patch::Merge(object()?)),
+            _ => Ok(Patch::Strategic(object()?)),
         }
     }
 
@@ -1005,15 +1219,16 @@ impl Patch {
     fn apply(&self, mut object: Value, served: &Served) -> Result<Value, ApiError> {
         match self {
             Patch::Json(patch) => {
-                json_patch::patch(&mut object, patch).map_err(|_| ApiError::unprocessable())?;
+                k8s_merge::json_patch(&mut object, patch).map_err(|_| ApiError::unprocessable())?;
                 Ok(object)
             }
             Patch::Merge(patch) => {
                 k8s_merge::merge_patch(&mut object, patch);
                 Ok(object)
             }
-            Patch::Strategic(patch) => k8s_merge::strategic_merged(object, patch, &*served.schema)
-                .map_err(|e| ApiError::bad_request(e.to_string())),
+            Patch::Strategic(patch) => {
+                k8s_merge::strategic_merged(object, patch, &*served.schema).map_err(strategic_error)
+            }
         }
     }
 

@@ -171,10 +171,7 @@ pub fn gpu_memory(node: &Node) -> Option<i64> {
 fn amd_memory(labels: &Strings) -> Option<i64> {
     let text = match labels.get(AMD_MEMORY) {
         Some(text) => text.as_str(),
-        None => {
-            let mut named = labels.range(AMD_MEMORY.to_owned()..);
-            named.find_map(|(key, _)| key.strip_prefix(AMD_MEMORY)?.strip_prefix('.'))?
-        }
+        None => labels.keys().find_map(|key| key.strip_prefix(AMD_MEMORY)?.strip_prefix('.'))?,
     };
     // The labeller's G is a gibibyte.
     let text = if text.ends_with('i') { text.to_owned() } else { format!("{text}i") };

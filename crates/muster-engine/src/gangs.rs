@@ -26,6 +26,8 @@ pub struct Row {
     /// Pods that name this gang and no leaf of it; they wait for a gang that has one.
     pub strays: Vec<PodId>,
     pub n_pending: u32,
+    /// Changes whenever one of its pods moves: what was worked out from where they are holds until then.
+    pub moves: u32,
     /// Leaves whose pods are not in order.
     pub unsorted: bool,
     /// The model says since when it is stale; here because every gang is asked in every cycle.
@@ -55,6 +57,7 @@ impl Gangs {
             groups: Vec::new(),
             strays: Vec::new(),
             n_pending: 0,
+            moves: 0,
             unsorted: false,
             stale_on_record: false,
         });
@@ -352,8 +355,8 @@ impl Row {
                 }
                 // What the children's own minimums leave open is filled up with whoever is there.
                 let have = self.below(group, &Group::active) as usize + (out.len() - start);
-                let lacking = (total as usize).saturating_sub(have);
-                let picked: BTreeSet<PodId> = out.iter().skip(start).copied().collect();
+                let mut lacking = (total as usize).saturating_sub(have);
+                let mut picked: BTreeSet<PodId> = out.iter().skip(start).copied().collect();
                 let mut by_leaf: BTreeMap<usize, u32> = BTreeMap::new();
                 for pod in &picked {
                     *by_leaf.entry(pods.row(*pod).leaf as usize).or_default() += 1;
@@ -376,6 +379,19 @@ impl Row {
                     // Who was there before comes before those who never were.
                     spare.sort_by_key(|p| pods.may_be_placed(*p, false));
                 }
+                // Groups that the gang could do without come in whole or not at all.
+                let short = spare.len() < lacking;
+                let optional = if short { self.optional_below(group, &picked, without) } else { Vec::new() };
+                for child in optional {
+                    if spare.len() >= lacking {
+                        break;
+                    }
+                    let before = out.len();
+                    self.pick(child, pods, released, without, out);
+                    lacking = lacking.saturating_sub(out.len() - before);
+                    picked.extend(out.iter().skip(before).copied());
+                }
+                spare.retain(|p| !picked.contains(p));
                 if spare.len() < lacking {
                     out.truncate(start);
                     return;
@@ -400,6 +416,19 @@ impl Row {
                 return;
             }
         }
+    }
+
+    /// The outermost groups below this one of which nothing is there or picked.
+    fn optional_below(&self, group: usize, picked: &BTreeSet<PodId>, without: &[usize]) -> Vec<usize> {
+        let mut found = Vec::new();
+        for child in self.children_in_order(group) {
+            if self.satisfied(child) || self.pods_below(child).iter().any(|p| picked.contains(p)) {
+                found.extend(self.optional_below(child, picked, without));
+            } else if !without.contains(&child) {
+                found.push(child);
+            }
+        }
+        found
     }
 
     fn pods_below(&self, group: usize) -> Vec<PodId> {
@@ -516,8 +545,12 @@ impl Row {
                 None
             }
             Min::Whole { pods } if self.below(group, &n_left) > pods && self.whole(group, &n_left) => {
+                // A group that could be spared may be too much for the number.
+                let spare = (self.below(group, &n_left) - pods) as usize;
                 let order = self.children_in_order(group).into_iter().rev();
-                order.into_iter().find_map(|c| self.surplus(c, left, there))
+                order
+                    .into_iter()
+                    .find_map(|c| self.surplus(c, left, there).filter(|batch| batch.len() <= spare))
             }
             Min::Whole { .. } => None,
         }

@@ -267,7 +267,7 @@ impl State {
         let rule = self.classes.rows[class].rule;
         self.classes.settle(rule, &self.nodes);
         let Some((node, fit)) = self.best_node(pod, area) else { return false };
-        let now = fit == Fit::Now && mode == Mode::Allocate && self.has_company_now(pod, node);
+        let now = fit == Fit::Now && mode == Mode::Allocate && self.has_company_now(pod, node, &[]);
         let Some((now, extra)) = self.take_devices(pod, node, now) else { return false };
         let st = if now { St::Allocated } else { St::Pipelined };
         let row = self.pods.row(pod);
@@ -287,16 +287,18 @@ impl State {
         true
     }
 
-    /// Whether the company that a pod requires is there, and not only promised to come.
-    pub fn has_company_now(&mut self, pod: PodId, node: NodeId) -> bool {
+    /// Whether the company that a pod requires is there, and not only promised to come, nor among those who may yet be taken back.
+    pub fn has_company_now(&mut self, pod: PodId, node: NodeId, unsure: &[PodId]) -> bool {
         let row = self.pods.row(pod);
-        if self.promised.is_empty() || self.classes.rows[row.class].shape.pods.affinity.is_empty() {
+        let is_sure = self.promised.is_empty() && unsure.is_empty();
+        if is_sure || self.classes.rows[row.class].shape.pods.affinity.is_empty() {
             return true;
         }
         let guest = row.guest;
         let coming: Vec<_> = self
             .promised
             .iter()
+            .chain(unsure)
             .filter_map(|p| {
                 let row = self.pods.row(*p);
                 Some((row.guest, row.spot.node?))

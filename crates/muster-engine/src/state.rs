@@ -425,6 +425,7 @@ impl State {
         }
         let Some(gang) = gang else { return };
         let gang_row = &mut self.gangs.rows[gang];
+        gang_row.moves = gang_row.moves.wrapping_add(1);
         if let Some(group) = gang_row.groups.get_mut(leaf) {
             let count = &mut group.counts[st as usize];
             *count = if sign > 0 { *count + 1 } else { count.saturating_sub(1) };

@@ -227,6 +227,7 @@ pub fn empty(nodes: u32, gpus_per_node: i64, racks: u32) -> Cluster {
             gpus: Gpus { memory: Some(80_000), ..Gpus::default() },
             numa: None,
             attach_limits: BTreeMap::new(),
+            images: BTreeMap::new(),
             load: None,
         })
     };

@@ -298,6 +298,8 @@ fn as_volcano(rng: &mut Rng, gang: &mut Gang, pods: &mut [Pod]) {
             started: None,
             devices: Vec::new(),
             fit: None,
+            fit_weights: None,
+            images: Vec::new(),
         }));
     }
 }

@@ -193,6 +193,7 @@ impl<'a> Maker<'a> {
             gpus,
             numa,
             attach_limits,
+            images: BTreeMap::new(),
             load: None,
         }
     }

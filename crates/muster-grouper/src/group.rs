@@ -227,8 +227,8 @@ pub fn left_alone(pod: &Pod) -> Option<Leave> {
     if pod.spec.workload_ref.is_some() {
         return Some(Leave::OtherDialect("spec.workloadRef".to_owned()));
     }
-    let by_annotation = keys::OTHER_GROUP_ANNOTATIONS.iter().find(|key| annotations.contains_key(**key));
-    let by_label = keys::OTHER_GROUP_LABELS.iter().find(|key| pod.metadata.labels.contains_key(**key));
+    let by_annotation = keys::OTHER_GROUP_ANNOTATIONS.iter().find(|key| annotations.contains_key(key));
+    let by_label = keys::OTHER_GROUP_LABELS.iter().find(|key| pod.metadata.labels.contains_key(key));
     by_annotation.or(by_label).map(|key| Leave::OtherDialect((*key).to_owned()))
 }
 

@@ -102,7 +102,7 @@ fn added(
 ) -> Map<String, Value> {
     wanted
         .iter()
-        .filter(|(key, value)| match there.get(*key) {
+        .filter(|(key, value)| match there.get(key) {
             _ if keeps(key) => false,
             None => true,
             Some(_) if first(key) => false,
@@ -121,10 +121,7 @@ struct Dropped {
 impl Dropped {
     fn of(grouping: &Grouping, there: &PodGroup) -> Self {
         let gone = |keys: &[&'static str], there: &Strings, wanted: &Strings| {
-            keys.iter()
-                .copied()
-                .filter(|key| there.contains_key(*key) && !wanted.contains_key(*key))
-                .collect()
+            keys.iter().copied().filter(|key| there.contains_key(key) && !wanted.contains_key(key)).collect()
         };
         let annotations = [
             keys::PREEMPTION_DELAY,

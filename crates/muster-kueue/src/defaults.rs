@@ -3,8 +3,7 @@
 //! In: an object that is being created, and the little that must be known of the cluster. Out: the same object, suspended or gated, with the queue of
 //! its namespace if it names none. Must stay true: what belongs to another that waits is left alone; twice is once; no input panics.
 
-use std::collections::BTreeMap;
-
+use muster_runtime::object::Strings;
 use serde_json::{Map, Value, json};
 
 use crate::jobs::Job;
@@ -16,7 +15,7 @@ use crate::settings::Managed;
 pub struct World<'a> {
     pub managed: &'a Managed,
     /// Labels of the namespace; `None`: not known, and then it is managed if a queue is named.
-    pub namespace_labels: Option<&'a BTreeMap<String, String>>,
+    pub namespace_labels: Option<&'a Strings>,
     /// Whether the namespace has a local queue named `default`.
     pub has_default_queue: bool,
 }
@@ -160,11 +159,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn world<'a>(
-        managed: &'a Managed,
-        labels: Option<&'a BTreeMap<String, String>>,
-        default: bool,
-    ) -> World<'a> {
+    fn world<'a>(managed: &'a Managed, labels: Option<&'a Strings>, default: bool) -> World<'a> {
         World { managed, namespace_labels: labels, has_default_queue: default }
     }
 
@@ -195,7 +190,7 @@ mod tests {
     fn all_jobs_of_a_namespace_where_that_is_wanted() {
         let settings = Managed { without_queue: true, ..Managed::default() };
         let labels =
-            |name: &str| BTreeMap::from([("kubernetes.io/metadata.name".to_owned(), name.to_owned())]);
+            |name: &str| Strings::from([("kubernetes.io/metadata.name".to_owned(), name.to_owned())]);
         let suspended = |namespace: &str| {
             let mut out = json!({"spec": {}});
             job(&mut out, &world(&settings, Some(&labels(namespace)), false));
@@ -207,7 +202,7 @@ mod tests {
 
     #[test]
     fn a_namespace_that_is_not_managed_is_left_alone() {
-        let labels = BTreeMap::from([("kubernetes.io/metadata.name".to_owned(), "kube-system".to_owned())]);
+        let labels = Strings::from([("kubernetes.io/metadata.name".to_owned(), "kube-system".to_owned())]);
         let managed = Managed::default();
         let object = json!({"metadata": {"labels": {keys::QUEUE: "q"}}, "spec": {}});
         for change in [job, pod] {

@@ -338,35 +338,12 @@ fn spelled(file: &Value, warnings: &mut Vec<String>) {
             if let Some((_, why)) = ELSEWHERE.iter().find(|(name, _)| *name == full) {
                 warnings.push(format!("{full}: has no effect: {why}"));
             } else if !known.contains(&key.as_str()) {
-                let hint =
-                    nearest(key, known).map_or(String::new(), |word| format!("; did you mean {word}?"));
+                let near = muster_runtime::spelling::nearest(key, known.iter().copied());
+                let hint = near.map_or(String::new(), |word| format!("; did you mean {word}?"));
                 warnings.push(format!("{full}: is not known and has no effect{hint}"));
             }
         }
     }
-}
-
-/// The word that differs least, if it differs little.
-fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
-    let cost = |other: &str| distance(&word.to_lowercase(), &other.to_lowercase());
-    let best = known.iter().copied().min_by_key(|other| cost(other))?;
-    (cost(best) <= (best.len() / 3).clamp(1, 3)).then_some(best)
-}
-
-fn distance(a: &str, b: &str) -> usize {
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().take(64).collect(), b.chars().take(64).collect());
-    let mut last: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.iter().enumerate() {
-        let mut row = vec![i + 1];
-        for (j, y) in b.iter().enumerate() {
-            let here = |row: &[usize], j: usize| row.get(j).copied().unwrap_or(usize::MAX - 1);
-            let cost =
-                (here(&last, j) + usize::from(x != y)).min(here(&last, j + 1) + 1).min(here(&row, j) + 1);
-            row.push(cost);
-        }
-        last = row;
-    }
-    last.last().copied().unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -15,6 +15,8 @@ pub struct Node {
     pub numa: Option<Numa>,
     /// How many volumes of each CSI driver it can attach.
     pub attach_limits: BTreeMap<Name, u32>,
+    /// Images of containers that it has already, with their sizes in bytes.
+    pub images: BTreeMap<Name, i64>,
     /// What was measured of it, where somebody measures.
     pub load: Option<volcano::Load>,
 }

@@ -64,6 +64,7 @@ pub enum Hook {
 pub struct Hooks(u32);
 
 impl Hooks {
+    #[inline]
     pub fn has(self, hook: Hook) -> bool {
         self.0 >> hook as u8 & 1 == 1
     }
@@ -256,6 +257,26 @@ pub struct UsageConf {
     /// Percent, in thousandths; `None`: no threshold.
     pub cpu_threshold: Option<i64>,
     pub memory_threshold: Option<i64>,
+    pub shadow: Shadow,
+}
+
+/// How much load pods are expected to bring that were placed after the last measurement. Ratios are in thousandths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shadow {
+    /// This part of what they ask for.
+    pub ratio: i64,
+    /// On a node with at least so much load, so many times as much.
+    pub risk_threshold: i64,
+    pub risk_factor: i64,
+    /// Those that ask for nothing: milli-cores and bytes.
+    pub modest_cpu: i64,
+    pub modest_memory: i64,
+}
+
+impl Default for Shadow {
+    fn default() -> Self {
+        Self { ratio: 700, risk_threshold: 600, risk_factor: 1200, modest_cpu: 250, modest_memory: 200 << 20 }
+    }
 }
 
 impl Default for UsageConf {
@@ -266,6 +287,7 @@ impl Default for UsageConf {
             memory_weight: 1,
             cpu_threshold: Some(80_000),
             memory_threshold: Some(80_000),
+            shadow: Shadow::default(),
         }
     }
 }
@@ -492,8 +514,11 @@ pub struct Task {
     pub started: Option<Time>,
     /// What it asks of each device class: (class, count), for quotas on devices. Claims of several pods count once.
     pub devices: Vec<(crate::Key, Name, i64)>,
-    /// How a node should be filled by it, and by which weights, where it says so.
+    /// How a node should be filled by it, and how much each resource counts, where it says so.
     pub fit: Option<FitType>,
+    pub fit_weights: Option<BTreeMap<Name, i64>>,
+    /// The images of its containers, one for each.
+    pub images: Vec<Name>,
 }
 
 impl std::hash::Hash for FitType {

@@ -275,7 +275,12 @@ impl Api {
     pub async fn list<T: Object>(&self, scope: &Scope, next: Option<&str>) -> Result<Page<T>, ApiError> {
         let page = self.list_raw(&scope.url(&T::RESOURCE), next).await?;
         Ok(Page {
-            items: page.items.iter().filter_map(|item| decode::<T>(item.get())).collect(),
+            items: page
+                .items
+                .iter()
+                .filter(|item| scope.may_have(item.get()))
+                .filter_map(|item| decode::<T>(item.get()))
+                .collect(),
             resource_version: page.resource_version,
             next: page.next,
         })
@@ -380,12 +385,19 @@ pub struct Scope {
     pub namespace: String,
     /// Added to every list and watch: `labelSelector=...`, already escaped; may be empty.
     pub query: String,
+    /// Only objects whose text has this in it; the rest is passed over unread. For what no selector can say: labels whose names only begin alike.
+    pub mentions: &'static str,
 }
 
 impl Scope {
     /// The URL of a kind's collection, with the query begun.
     pub(crate) fn url(&self, resource: &Resource) -> String {
         format!("{}?{}", resource.path(&self.namespace, "", ""), self.query)
+    }
+
+    /// Whether an object may be one of those; its text is all that is looked at.
+    pub(crate) fn may_have(&self, text: &str) -> bool {
+        text.contains(self.mentions)
     }
 }
 

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::object::{Condition, Meta, Strings, quantities, tight};
+use crate::object::{Condition, Meta, Strings, Unread, quantities, tight};
 
 crate::kinds! {
     Pod = "" "v1" "Pod" "pods";
@@ -49,10 +49,9 @@ pub struct PodSpec {
     pub resource_claims: Vec<Value>,
     #[serde(deserialize_with = "tight")]
     pub scheduling_gates: Vec<Value>,
-    #[serde(deserialize_with = "tight")]
-    pub tolerations: Vec<Value>,
+    pub tolerations: Option<Unread>,
     pub node_selector: Strings,
-    pub affinity: Option<Value>,
+    pub affinity: Option<Unread>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]

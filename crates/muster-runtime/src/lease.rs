@@ -65,7 +65,16 @@ impl Lease {
     /// Waits for our turn. With `take_over` a live holder is written over; then this also waits until that holder must have
     /// noticed, so that the two never work at the same time.
     pub async fn acquire(&self, take_over: bool) -> Held {
-        let mut seen: Option<Sighting> = None;
+        self.acquire_since(None, take_over).await
+    }
+
+    /// What the lease says now, if it can be read: when it still says so later, its holder was silent all the while.
+    async fn sighting(&self) -> Option<Sighting> {
+        let found = tokio::time::timeout(self.attempt(), self.read()).await.ok()?.ok()?;
+        Some(Sighting { record: found.spec, since: Instant::now() })
+    }
+
+    async fn acquire_since(&self, mut seen: Option<Sighting>, take_over: bool) -> Held {
         loop {
             let attempt = tokio::time::timeout(self.attempt(), self.look(&mut seen, take_over));
             let wait = match attempt.await {
@@ -545,15 +554,39 @@ pub async fn claim(api: &Api, clock: Clock, claim: &Claim) -> Result<Claimed, Cl
             return Err(ClaimError::Answered(other));
         }
     }
-    let mut held = Vec::with_capacity(wanted.len());
-    for (key, scheduler_name) in wanted {
-        let lease = Lease {
-            scheduler_name: scheduler_name.to_owned(),
-            ..Lease::new(api.clone(), clock, key, claim.identity.clone())
-        };
-        held.push(lease.acquire(claim.take_over).await);
+    let lease = |(key, scheduler_name): (Key, &str)| Lease {
+        scheduler_name: scheduler_name.to_owned(),
+        ..Lease::new(api.clone(), clock, key, claim.identity.clone())
+    };
+    let leases: Vec<Lease> = wanted.into_iter().map(lease).collect();
+    // The others are looked at while one is waited for: who died let go of all at once, and is waited for once.
+    let mut seen: Vec<Option<Sighting>> = leases.iter().map(|_| None).collect();
+    let mut held = Vec::with_capacity(leases.len());
+    let (mut waiting, mut rest) = (leases.as_slice(), seen.as_mut_slice());
+    while let (Some((lease, later)), Some((seen, others))) = (waiting.split_first(), rest.split_first_mut()) {
+        tokio::select! {
+            biased;
+            mine = lease.acquire_since(seen.take(), claim.take_over) => held.push(mine),
+            () = keep_an_eye_on(later, others) => {}
+        }
+        (waiting, rest) = (later, others);
     }
     Ok(Claimed { held })
+}
+
+/// Notes for how long leases say what they say, without end.
+async fn keep_an_eye_on(leases: &[Lease], seen: &mut [Option<Sighting>]) {
+    loop {
+        for (lease, seen) in leases.iter().zip(&mut *seen) {
+            if let Some(now) = lease.sighting().await
+                && seen.as_ref().is_none_or(|seen| seen.record != now.record)
+            {
+                *seen = Some(now);
+            }
+        }
+        let pause = leases.first().map_or(Duration::MAX, |lease| 2 * lease.retry);
+        tokio::time::sleep(pause).await;
+    }
 }
 
 impl Claimed {

@@ -22,10 +22,12 @@ pub mod logs;
 pub mod metrics;
 pub mod object;
 pub mod queue;
+pub mod spelling;
 pub mod store;
 
 mod context;
 mod stores;
+mod strings;
 
 pub use api::{Api, ApiError};
 pub use clock::Clock;

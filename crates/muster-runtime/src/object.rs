@@ -11,8 +11,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// Label and annotation maps.
-pub type Strings = BTreeMap<String, String>;
+pub use crate::strings::Strings;
 
 /// Where a kind lives in the API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -160,7 +159,7 @@ pub fn controller_ref<T: Object>(owner: &T) -> Value {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Selector {
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(skip_serializing_if = "Strings::is_empty")]
     pub match_labels: Strings,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub match_expressions: Vec<Requirement>,
@@ -298,6 +297,24 @@ where
     Ok(list)
 }
 
+/// JSON that is only handed on, kept as the text that came: a tree of it would take ten times the memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unread(Box<str>);
+
+impl<'de> Deserialize<'de> for Unread {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = <Box<serde_json::value::RawValue>>::deserialize(from)?;
+        Ok(Unread(text.into()))
+    }
+}
+
+impl Serialize for Unread {
+    fn serialize<S: serde::Serializer>(&self, into: S) -> Result<S::Ok, S::Error> {
+        let text = serde_json::from_str::<&serde_json::value::RawValue>(&self.0);
+        text.map_err(serde::ser::Error::custom)?.serialize(into)
+    }
+}
+
 /// Declares a slim kind: where it lives, and how its metadata is reached.
 #[macro_export]
 macro_rules! kinds {
@@ -314,6 +331,17 @@ macro_rules! kinds {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn what_is_not_read_is_handed_on_as_it_came() {
+        for text in ["[]", r#"[{"key":"a","operator":"Exists"}]"#, "null", r#""word""#] {
+            let unread: Unread = serde_json::from_str(text).unwrap();
+            assert_eq!(serde_json::to_string(&unread).unwrap(), text);
+            let tree: Value = serde_json::from_str(text).unwrap();
+            assert_eq!(json!(unread), tree);
+            assert_eq!(serde_json::from_value::<Unread>(tree).unwrap(), unread);
+        }
+    }
+
     use super::*;
 
     fn labels(text: &str) -> Strings {

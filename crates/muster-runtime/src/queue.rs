@@ -2,7 +2,8 @@
 //!
 //! In: keys, now or after a while. Out: each key once, however often it was added; never the same key to two workers.
 //! Must stay true: a key added while it is worked on is handed out again afterwards; a failure comes back after a
-//! wait that doubles.
+//! wait that doubles. What was begun goes before what is new, so that ten thousand new keys do not lie half done, but
+//! never so that the new ones wait for ever.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::hash::Hash;
@@ -22,10 +23,19 @@ pub struct Queue<K> {
     wake: Notify,
 }
 
+/// So many keys that were begun are handed out for each new one that waits.
+const BEGUN_PER_NEW: u8 = 4;
+
 struct State<K> {
-    ready: VecDeque<K>,
-    /// Keys in `ready`, and keys that changed while they were worked on.
-    wanted: HashSet<K>,
+    /// Keys that were just added.
+    new: VecDeque<K>,
+    /// Keys whose appointment has come, or that changed while they were worked on.
+    begun: VecDeque<K>,
+    /// How many of `begun` were handed out since the last of `new`.
+    in_a_row: u8,
+    /// Keys in `new` and `begun`, and keys that changed while they were worked on; with whether it is in `begun`. One that went from `new`
+    /// to `begun` leaves its old place behind, which means nothing any more.
+    wanted: HashMap<K, bool>,
     working: HashSet<K>,
     delayed: BTreeMap<(Instant, u64), K>,
     delayed_until: HashMap<K, (Instant, u64)>,
@@ -56,8 +66,10 @@ impl<K: Clone + Eq + Hash> Queue<K> {
     pub fn new() -> Arc<Self> {
         Arc::new(Queue {
             state: Mutex::new(State {
-                ready: VecDeque::new(),
-                wanted: HashSet::new(),
+                new: VecDeque::new(),
+                begun: VecDeque::new(),
+                in_a_row: 0,
+                wanted: HashMap::new(),
                 working: HashSet::new(),
                 delayed: BTreeMap::new(),
                 delayed_until: HashMap::new(),
@@ -103,7 +115,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
             let until = {
                 let mut state = self.lock();
                 state.promote(Instant::now());
-                if let Some(key) = state.ready.pop_front() {
+                if let Some(key) = state.pop() {
                     state.wanted.remove(&key);
                     state.working.insert(key.clone());
                     return key;
@@ -125,8 +137,9 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         let wait = {
             let mut state = self.lock();
             state.working.remove(key);
-            if state.wanted.contains(key) {
-                state.ready.push_back(key.clone());
+            if let Some(begun) = state.wanted.get_mut(key) {
+                *begun = true;
+                state.begun.push_back(key.clone());
             }
             match retry {
                 None => {
@@ -153,9 +166,29 @@ impl<K: Clone + Eq + Hash> Queue<K> {
 
 impl<K: Clone + Eq + Hash> State<K> {
     fn add(&mut self, key: K) {
-        if self.wanted.insert(key.clone()) && !self.working.contains(&key) {
-            self.ready.push_back(key);
+        if !self.wanted.contains_key(&key) {
+            self.wanted.insert(key.clone(), false);
+            if !self.working.contains(&key) {
+                self.new.push_back(key);
+            }
         }
+    }
+
+    fn pop(&mut self) -> Option<K> {
+        if self.in_a_row < BEGUN_PER_NEW || self.new.is_empty() {
+            let key = self.begun.pop_front();
+            if key.is_some() {
+                self.in_a_row = self.in_a_row.saturating_add(1);
+                return key;
+            }
+        }
+        self.in_a_row = 0;
+        while let Some(key) = self.new.pop_front() {
+            if self.wanted.get(&key) == Some(&false) && !self.working.contains(&key) {
+                return Some(key);
+            }
+        }
+        self.begun.pop_front()
     }
 
     fn promote(&mut self, now: Instant) {
@@ -165,7 +198,11 @@ impl<K: Clone + Eq + Hash> State<K> {
             }
             let key = entry.remove();
             self.delayed_until.remove(&key);
-            self.add(key);
+            if self.working.contains(&key) {
+                self.wanted.entry(key).or_insert(false);
+            } else if self.wanted.insert(key.clone(), true) != Some(true) {
+                self.begun.push_back(key);
+            }
         }
     }
 }
@@ -254,6 +291,18 @@ mod tests {
         queue.done(&"a", None);
         tokio::time::advance(Duration::from_secs(60)).await;
         assert!(drain(&queue).await.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_begun_goes_first_and_what_is_new_is_not_forgotten() {
+        let queue = Queue::new();
+        for key in ["a", "b", "c", "d", "e", "f"] {
+            queue.add_after(key, Duration::from_secs(1));
+        }
+        queue.add("x");
+        queue.add("y");
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(drain(&queue).await, ["a", "b", "c", "d", "x", "e", "f", "y"]);
     }
 
     #[tokio::test(start_paused = true)]

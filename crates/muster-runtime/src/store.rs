@@ -192,6 +192,24 @@ impl<T: Object> Store<T> {
         }
     }
 
+    /// Enters that an object is not one of those that are kept; it may become one again.
+    fn pass_over(&self, meta: &Meta) {
+        let key = Key::new(meta.namespace.clone(), meta.name.clone());
+        let old = {
+            let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+            let newer = |old: &Arc<T>| old.meta().version() < meta.version();
+            let old =
+                if state.objects.get(&key).is_some_and(newer) { state.objects.remove(&key) } else { None };
+            if let Some(old) = &old {
+                state.unlink(&key, old);
+            }
+            old
+        };
+        if let Some(old) = old {
+            self.tell(Some(&old), None);
+        }
+    }
+
     /// Writes a status if it differs. The version makes sure that it is about the object that was looked at.
     pub async fn write_status(
         &self,
@@ -250,12 +268,12 @@ impl<T: Object> Store<T> {
 
     /// One list and the watches that follow it. Ends well when it is time to list again.
     async fn list_and_watch(&self, resync: Duration, pause: &mut Pause) -> Result<(), ApiError> {
-        let mut items: Vec<T> = Vec::new();
+        let mut items: Vec<Arc<T>> = Vec::new();
         let mut next: Option<String> = None;
         let mut version;
         loop {
             let page = self.api.list::<T>(&self.scope, next.as_deref()).await?;
-            items.extend(page.items);
+            items.extend(page.items.into_iter().map(|item| self.known_as(item)));
             version = page.resource_version;
             next = page.next;
             if next.is_none() {
@@ -268,6 +286,16 @@ impl<T: Object> Store<T> {
         let url = self.scope.url(&T::RESOURCE);
         watch_on(&self.api, &url, version, resync, pause, |line| self.take(line)).await;
         Ok(())
+    }
+
+    /// A listed object, as it is known already if it has not changed: two of each would be kept until the last page is read.
+    fn known_as(&self, listed: T) -> Arc<T> {
+        let is_same = |known: &Arc<T>| {
+            let (known, listed) = (known.meta(), listed.meta());
+            known.resource_version == listed.resource_version && known.uid == listed.uid
+        };
+        let known = self.get(&listed.key()).filter(is_same);
+        known.unwrap_or_else(|| Arc::new(listed))
     }
 
     /// Takes one watch line. Out: the version to go on from, or `None` when the list must be read again.
@@ -286,6 +314,15 @@ impl<T: Object> Store<T> {
                 .filter(|v| !v.is_empty())
         };
         match line.kind {
+            "ADDED" | "MODIFIED" if !self.scope.may_have(line.object) => {
+                // Where nothing is kept, nothing can have left.
+                if let (true, Some(version)) = (self.is_empty(), first_version(line.object)) {
+                    return Some(version.to_owned());
+                }
+                let object: OnlyMeta = serde_json::from_str(line.object).ok()?;
+                self.pass_over(&object.metadata);
+                Some(object.metadata.resource_version)
+            }
             "ADDED" | "MODIFIED" => match self.own_echo(line.object) {
                 Some(version) => Some(version),
                 None => match decode::<T>(line.object) {
@@ -310,12 +347,12 @@ impl<T: Object> Store<T> {
     }
 
     /// Makes the store what a list of this version says, save what is newer than the list.
-    fn replace(&self, items: Vec<T>, version: u64) {
+    fn replace(&self, items: Vec<Arc<T>>, version: u64) {
         let mut gone: Vec<Arc<T>> = Vec::new();
         let mut came: Vec<(Option<Arc<T>>, Arc<T>)> = Vec::new();
         {
             let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
-            let listed: HashSet<Key> = items.iter().map(Object::key).collect();
+            let listed: HashSet<Key> = items.iter().map(|item| item.key()).collect();
             let lost: Vec<(Key, String)> = state
                 .objects
                 .iter()
@@ -328,7 +365,6 @@ impl<T: Object> Store<T> {
                 }
             }
             for item in items {
-                let item = Arc::new(item);
                 if let Some(old) = state.enter(item.clone()) {
                     came.push((old, item));
                 }
@@ -486,11 +522,15 @@ pub(crate) mod tests {
 
     /// A store whose client never answers; these tests only enter and remove.
     fn store() -> Arc<Store<Pod>> {
+        store_of(Scope::default())
+    }
+
+    fn store_of(scope: Scope) -> Arc<Store<Pod>> {
         let service = tower::service_fn(|_: http::Request<kube::client::Body>| async {
             std::future::pending::<Result<http::Response<kube::client::Body>, std::convert::Infallible>>()
                 .await
         });
-        Store::new(Api::new(kube::Client::new(service, "default"), "test"), Scope::default())
+        Store::new(Api::new(kube::Client::new(service, "default"), "test"), scope)
     }
 
     fn show(store: &Store<Pod>) -> String {
@@ -521,8 +561,19 @@ pub(crate) mod tests {
         let store = store();
         store.enter(pod("old", "1", 5, ""));
         store.enter(pod("mine", "2", 12, ""));
-        store.replace(vec![pod("listed", "3", 7, "")], 10);
+        store.replace(vec![Arc::new(pod("listed", "3", 7, ""))], 10);
         assert_eq!(show(&store), "listed:3@7 mine:2@12");
+    }
+
+    #[tokio::test]
+    async fn what_a_list_says_again_is_not_kept_twice() {
+        let store = store();
+        store.enter(pod("a", "1", 5, ""));
+        let known = store.get(&Key::new("ns", "a")).unwrap();
+        assert!(Arc::ptr_eq(&store.known_as(pod("a", "1", 5, "")), &known));
+        for other in [pod("a", "1", 6, ""), pod("a", "2", 5, ""), pod("b", "1", 5, "")] {
+            assert!(!Arc::ptr_eq(&store.known_as(other), &known));
+        }
     }
 
     #[tokio::test]
@@ -538,6 +589,27 @@ pub(crate) mod tests {
         assert_eq!(names(store.owned_by("o")), ["b"]);
         assert_eq!(names(store.orphans_in("ns")), ["a"]);
         assert!(store.orphans_in("other").is_empty());
+    }
+
+    #[tokio::test]
+    async fn keeps_only_what_mentions_the_word() {
+        let store = store_of(Scope { mentions: "word", ..Scope::default() });
+        let line = |kind: &str, name: &str, label: &str, version: u64| {
+            format!(
+                r#"{{"type":"{kind}","object":{{"kind":"Pod","metadata":{{"resourceVersion":"{version}","namespace":"ns","name":"{name}","uid":"{name}","labels":{{"{label}":""}}}}}}}}"#
+            )
+        };
+        assert_eq!(store.take(&line("ADDED", "a", "other", 3)).as_deref(), Some("3"));
+        assert_eq!(show(&store), "");
+        store.take(&line("ADDED", "b", "word/1", 4));
+        store.take(&line("ADDED", "c", "word", 5));
+        assert_eq!(show(&store), "b:b@4 c:c@5");
+        assert_eq!(store.take(&line("MODIFIED", "b", "other", 6)).as_deref(), Some("6"));
+        assert_eq!(show(&store), "c:c@5", "it has left");
+        store.take(&line("MODIFIED", "b", "word", 7));
+        assert_eq!(show(&store), "b:b@7 c:c@5", "and is back");
+        store.take(&line("MODIFIED", "b", "other", 6));
+        assert_eq!(show(&store), "b:b@7 c:c@5", "an old state does not count");
     }
 
     #[tokio::test]

@@ -63,7 +63,7 @@ pub fn run(case: &Value) -> Result<Outcome, String> {
     let (mut engine, found) = Engine::build(cluster.clone(), policy.clone());
     notes.extend(found);
     if let Some(probes) = probes {
-        let (actual, differences) = probe::run(&mut engine, probes, now)?;
+        let (actual, differences) = probe::run(&mut engine, probes, &objects, now)?;
         if !differences.is_empty() {
             return Err(format!("probes are advisory; this one differs: {}", differences.join("; ")));
         }

@@ -22,6 +22,7 @@ pub mod replicaset;
 pub mod statefulset;
 pub mod volumes;
 
+pub mod chaos;
 pub mod faults;
 
 pub mod context;
@@ -29,6 +30,7 @@ pub mod fit;
 pub mod object;
 mod podcontrol;
 mod revisions;
+mod yaml;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -40,6 +42,7 @@ use tokio_util::sync::CancellationToken;
 
 use muster_runtime::{Stores, api, clock, events, json, queue, store};
 
+pub use chaos::Chaos;
 pub use fleet::{Fleet, FleetError, Shape};
 pub use kubelet::behaviour::Rules;
 pub use muster_runtime::{Api, ApiError, Clock};
@@ -184,8 +187,11 @@ pub async fn run(
             Some(result) => result.map_err(Error::Nodes)?,
         }
     }
-    for watch in cx.take_watches() {
-        tasks.spawn(watch);
+    // Nodes alone need nothing to be watched.
+    if options.components.iter().any(|component| *component != Component::Nodes) {
+        for watch in cx.take_watches() {
+            tasks.spawn(watch);
+        }
     }
     while let Some(ended) = tasks.join_next().await {
         ended.map_err(Error::Component)?;

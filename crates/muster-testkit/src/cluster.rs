@@ -216,6 +216,34 @@ impl Http {
         }
     }
 
+    /// Opens a watch and counts its events without reading them, until there are `enough`. Out: a task that ends then; the watch is
+    /// open when this returns.
+    ///
+    /// # Errors
+    /// When the connection fails or the answer is not 200; the task fails when the watch ends before.
+    pub async fn count_events(
+        &self,
+        request: &Request,
+        enough: usize,
+    ) -> Result<tokio::task::JoinHandle<Result<()>>> {
+        let said = format!("{} {}", request.method, request.path);
+        let answer = self.client.send(self.build(request)?).await.with_context(|| said.clone())?;
+        anyhow::ensure!(answer.status() == 200, "{said}: {}", answer.status());
+        let mut body = answer.into_body();
+        Ok(tokio::spawn(async move {
+            let mut seen = 0;
+            while seen < enough {
+                let frame =
+                    body.frame().await.with_context(|| format!("{said}: ended after {seen} events"))?;
+                if let Ok(data) = frame?.into_data() {
+                    // Objects have no line breaks inside, so each ends an event.
+                    seen += data.iter().filter(|b| **b == b'\n').count();
+                }
+            }
+            Ok(())
+        }))
+    }
+
     fn build(&self, request: &Request) -> Result<http::Request<Body>> {
         let mut built = http::Request::builder().method(request.method.as_str()).uri(&request.path);
         let named = request.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization"));

@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use crate::cluster::{Cluster, Request};
 use crate::eventually::eventually;
 use crate::processes::Processes;
-use crate::programs::Programs;
+use crate::programs::{Programs, Release};
 use crate::real::{ACCOUNT_KEY, CA_CERT, Component, write_private};
 
 /// How the embedded cluster is started.
@@ -89,7 +89,7 @@ impl EmbeddedCluster {
             write_private(&dir.join(CA_CERT), &cluster.authority)?;
             write_private(&dir.join(ACCOUNT_KEY), &rcgen::KeyPair::generate()?.serialize_pem())?;
             for component in &options.with {
-                let (name, mut command) = component.command(&programs, &dir, &kubeconfig);
+                let (name, mut command) = component.command(&programs, Release::default(), &dir, &kubeconfig);
                 processes.start(name, &mut command)?;
             }
         }
@@ -99,6 +99,14 @@ impl EmbeddedCluster {
     /// The folder with its log.
     pub fn logs(&self) -> &Path {
         self.processes.dir()
+    }
+
+    /// CPU seconds so far of all its processes, and the most memory that they had, in bytes.
+    ///
+    /// # Errors
+    /// When one does not run, or the machine has no `/proc`.
+    pub fn cost(&self) -> Result<(f64, f64)> {
+        self.processes.cost()
     }
 }
 

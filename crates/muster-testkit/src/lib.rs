@@ -21,7 +21,7 @@ pub use embedded::{EmbeddedCluster, EmbeddedOptions, muster_binary};
 pub use eventually::{Observed, eventually};
 pub use measured::{Measured, own_cpu};
 pub use programs::{
-    ETCD_VERSION, KUBERNETES_VERSION, KWOK_VERSION, Programs, VOLCANO_API_VERSION, VOLCANO_VERSION,
+    ETCD_VERSION, KUBERNETES_VERSION, KWOK_VERSION, Programs, Release, VOLCANO_API_VERSION, VOLCANO_VERSION,
     cache_dir, find_kubectl,
 };
 pub use real::{Component, RealCluster, RealOptions};

@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
+use crate::measured::{cpu_of, peak_of};
+
 /// The guard reads process ids, one a line, and with a dash before it that of a process that is gone. `done` means that the owner
 /// has ended them itself. The end of the input, or of the time, means that the owner is gone or stuck: end them and remove the
 /// folder.
@@ -165,9 +167,13 @@ impl Processes {
         Ok(())
     }
 
-    /// The id of a process that runs.
-    pub(crate) fn pid(&self, name: &str) -> Option<u32> {
-        self.running.iter().find(|(running, _)| running == name).map(|(_, child)| child.id())
+    /// CPU seconds of all of them so far, and the most memory that they had, in bytes.
+    pub(crate) fn cost(&self) -> Result<(f64, f64)> {
+        let mut sum = (0.0, 0.0);
+        for (_, child) in &self.running {
+            sum = (sum.0 + cpu_of(&child.id().to_string())?, sum.1 + peak_of(child.id())?);
+        }
+        Ok(sum)
     }
 
     /// Where the output of `name` goes.

@@ -13,6 +13,52 @@ use anyhow::{Context, Result};
 
 /// The Kubernetes release that the end-to-end suite is compared with.
 pub const KUBERNETES_VERSION: &str = "1.36.3";
+
+/// A release of Kubernetes that a test can ask for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Release {
+    /// The one that the suite is compared with.
+    #[default]
+    V1_36,
+    /// The one before, whose gang API is another. Nothing in the suite of every day needs it.
+    V1_35,
+}
+
+impl Release {
+    /// As `/version` says it.
+    pub fn version(self) -> &'static str {
+        match self {
+            Release::V1_36 => KUBERNETES_VERSION,
+            Release::V1_35 => "1.35.4",
+        }
+    }
+
+    /// The version of its gang API.
+    pub fn gang_api(self) -> &'static str {
+        match self {
+            Release::V1_36 => "v1alpha2",
+            Release::V1_35 => "v1alpha1",
+        }
+    }
+
+    /// The features that make it schedule gangs.
+    pub(crate) fn gates(self) -> &'static str {
+        match self {
+            Release::V1_36 => {
+                "GenericWorkload=true,GangScheduling=true,TopologyAwareWorkloadScheduling=true,WorkloadAwarePreemption=true"
+            }
+            Release::V1_35 => "GenericWorkload=true,GangScheduling=true",
+        }
+    }
+
+    /// The folder of its pins.
+    fn module(self) -> &'static str {
+        match self {
+            Release::V1_36 => "kubernetes",
+            Release::V1_35 => "kubernetes-1.35",
+        }
+    }
+}
 /// The etcd release that this Kubernetes is built against.
 pub const ETCD_VERSION: &str = "3.6.8";
 /// The KWOK release that plays the kubelets.
@@ -52,6 +98,30 @@ impl Programs {
             for (n, (program, module, package)) in PROGRAMS.iter().enumerate() {
                 eprintln!("kube: building {program} ({} of {})", n + 1, PROGRAMS.len());
                 go_build(&pins_dir().join(module), package, &ldflags(module), dir, program)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// The programs of a release; what is not Kubernetes' own is the same for all.
+    ///
+    /// # Errors
+    /// When the cache lacks them and there is no Go, or a build fails.
+    pub fn ensure_release(release: Release) -> Result<Programs> {
+        let all = Self::ensure()?;
+        if release == Release::V1_36 {
+            return Ok(all);
+        }
+        let module = release.module();
+        let stamp = format!("{}\n{}", stamp()?, pins(module)?);
+        Self::built(&format!("kube-{}", release.version()), &stamp, |dir| {
+            for (program, of, package) in PROGRAMS {
+                if of == "kubernetes" && program != "kubectl" {
+                    eprintln!("kube: building {program} {}", release.version());
+                    go_build(&pins_dir().join(module), package, &ldflags(module), dir, program)?;
+                } else {
+                    std::fs::copy(all.path(program), dir.join(program))?;
+                }
             }
             Ok(())
         })
@@ -208,27 +278,29 @@ fn pins_dir() -> PathBuf {
 fn stamp() -> Result<String> {
     let mut text = format!("kubernetes {KUBERNETES_VERSION}\netcd {ETCD_VERSION}\nkwok {KWOK_VERSION}\n");
     for module in ["kubernetes", "etcd", "kwok"] {
-        let file = pins_dir().join(module).join("go.mod");
-        let pins = std::fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))?;
-        text.push_str(&pins);
+        text.push_str(&pins(module)?);
     }
     Ok(text)
 }
 
 fn volcano_stamp() -> Result<String> {
-    let file = pins_dir().join("volcano/go.mod");
-    let pins = std::fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))?;
-    Ok(format!("volcano {VOLCANO_VERSION} on {VOLCANO_API_VERSION}\n{pins}"))
+    Ok(format!("volcano {VOLCANO_VERSION} on {VOLCANO_API_VERSION}\n{}", pins("volcano")?))
+}
+
+fn pins(module: &str) -> Result<String> {
+    let file = pins_dir().join(module).join("go.mod");
+    std::fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))
 }
 
 /// A module build knows no git tag, so the version that `/version` answers is given to the linker.
 fn ldflags(module: &str) -> String {
     let mut flags = "-s -w".to_owned();
-    if module == "kubernetes" {
-        let mut parts = KUBERNETES_VERSION.split('.');
+    let release = [Release::V1_36, Release::V1_35].into_iter().find(|release| release.module() == module);
+    if let Some(version) = release.map(Release::version) {
+        let mut parts = version.split('.');
         let (major, minor) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
         let values = [
-            ("gitVersion", format!("v{KUBERNETES_VERSION}")),
+            ("gitVersion", format!("v{version}")),
             ("gitMajor", major.to_owned()),
             ("gitMinor", minor.to_owned()),
         ];
@@ -261,6 +333,9 @@ mod tests {
         ] {
             assert!(stamp.contains(&pin), "no go.mod has {pin}");
         }
+        let before = Release::V1_35;
+        let pin = format!("k8s.io/kubernetes v{}", before.version());
+        assert!(pins(before.module()).unwrap().contains(&pin), "no go.mod has {pin}");
         let stamp = volcano_stamp().unwrap();
         for pin in [format!("volcano.sh/volcano v{VOLCANO_VERSION}"), apis_pin()] {
             assert!(stamp.contains(&pin), "no go.mod has {pin}");

@@ -15,9 +15,7 @@ use serde_json::json;
 use crate::cluster::{Cluster, Request};
 use crate::eventually::eventually;
 use crate::processes::{Processes, free_ports};
-use crate::programs::Programs;
-
-const GATES: &str = "GenericWorkload=true,GangScheduling=true,TopologyAwareWorkloadScheduling=true,WorkloadAwarePreemption=true";
+use crate::programs::{Programs, Release};
 
 /// Files that programs beside an API server read.
 pub(crate) const CA_CERT: &str = "ca.crt";
@@ -37,12 +35,18 @@ pub enum Component {
 /// How the control plane is started.
 #[derive(Clone, Debug)]
 pub struct RealOptions {
+    /// Of which Kubernetes.
+    pub release: Release,
     /// What runs beside etcd and kube-apiserver.
     pub with: Vec<Component>,
     /// How many fake nodes are made, named `node-0` and so on.
     pub nodes: usize,
     /// Where kube-apiserver listens; 0 takes a free port.
     pub port: u16,
+    /// Pods need service accounts although no controller makes any: whoever makes a namespace makes its account.
+    pub accounts_by_hand: bool,
+    /// Old versions are never thrown away. Otherwise they are every few minutes, and then a request for one of them is refused.
+    pub keeps_history: bool,
     /// When everything ends at the latest.
     pub ttl: Duration,
 }
@@ -50,9 +54,12 @@ pub struct RealOptions {
 impl Default for RealOptions {
     fn default() -> RealOptions {
         RealOptions {
+            release: Release::default(),
             with: vec![Component::ControllerManager, Component::Scheduler, Component::Kwok],
             nodes: 0,
             port: 0,
+            accounts_by_hand: false,
+            keeps_history: false,
             ttl: Duration::from_secs(2 * 60 * 60),
         }
     }
@@ -79,7 +86,8 @@ impl RealCluster {
     /// # Errors
     /// When the programs cannot be built, or one of them ends or is not ready in time; the message has the end of its log.
     pub async fn start(options: RealOptions) -> Result<RealCluster> {
-        let programs = tokio::task::spawn_blocking(Programs::ensure).await??;
+        let release = options.release;
+        let programs = tokio::task::spawn_blocking(move || Programs::ensure_release(release)).await??;
         // Somebody else may take a free port between our look and the bind, so a failed start is tried again.
         let mut attempt = 1;
         loop {
@@ -103,6 +111,14 @@ impl RealCluster {
     /// The message has the end of its log.
     pub fn check(&mut self) -> Result<()> {
         self.processes.check()
+    }
+
+    /// CPU seconds so far of all its processes, and the most memory that they had, in bytes.
+    ///
+    /// # Errors
+    /// When one does not run, or the machine has no `/proc`.
+    pub fn cost(&self) -> Result<(f64, f64)> {
+        self.processes.cost()
     }
 
     /// Starts a program beside the others; it ends with them, and its output is in [`RealCluster::log`].
@@ -172,7 +188,8 @@ impl RealCluster {
         .await?;
 
         for component in &options.with {
-            let (name, mut command) = component.command(programs, &files.dir, &files.kubeconfig);
+            let (name, mut command) =
+                component.command(programs, options.release, &files.dir, &files.kubeconfig);
             processes.start(name, &mut command)?;
         }
         for n in 0..options.nodes {
@@ -244,12 +261,16 @@ fn apiserver(programs: &Programs, options: &RealOptions, files: &Files, port: u1
         .args(["--service-account-issuer=https://kubernetes.default.svc"])
         .arg(format!("--service-account-signing-key-file={}", files.account_key.display()))
         .arg(format!("--service-account-key-file={}", files.account_public.display()))
-        .args(["--runtime-config=scheduling.k8s.io/v1alpha2=true", &format!("--feature-gates={GATES}")])
+        .arg(format!("--runtime-config=scheduling.k8s.io/{}=true", options.release.gang_api()))
+        .arg(format!("--feature-gates={}", options.release.gates()))
         // The loopback is refused as the address of the `kubernetes` service's endpoint.
         .arg("--endpoint-reconciler-type=none");
-    if !options.with.contains(&Component::ControllerManager) {
+    if !options.with.contains(&Component::ControllerManager) && !options.accounts_by_hand {
         // Nobody makes service accounts, so pods must not need one.
         command.arg("--disable-admission-plugins=ServiceAccount");
+    }
+    if options.keeps_history {
+        command.arg("--etcd-compaction-interval=0");
     }
     command
 }
@@ -259,11 +280,12 @@ impl Component {
     pub(crate) fn command(
         self,
         programs: &Programs,
+        release: Release,
         dir: &Path,
         kubeconfig: &Path,
     ) -> (&'static str, Command) {
         let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
-        let gates = format!("--feature-gates={GATES}");
+        let gates = format!("--feature-gates={}", release.gates());
         match self {
             Component::ControllerManager => {
                 let mut command = Command::new(programs.path("kube-controller-manager"));

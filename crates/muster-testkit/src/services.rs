@@ -6,11 +6,10 @@
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use crate::cluster::Cluster;
 use crate::embedded::muster_binary;
-use crate::measured::{cpu_of, peak_of};
 use crate::processes::Processes;
 
 /// A running `muster run`.
@@ -81,8 +80,7 @@ impl Services {
     /// # Errors
     /// When it does not run, or the machine has no `/proc`.
     pub fn cost(&self) -> Result<(f64, f64)> {
-        let pid = self.processes.pid(NAME).context("it does not run")?;
-        Ok((cpu_of(&pid.to_string())?, peak_of(pid)?))
+        self.processes.cost()
     }
 
     /// What it has said so far.

@@ -81,9 +81,20 @@ pub(crate) fn node(object: &Object<'_>) -> NodeFacts {
             gpus,
             numa: None,
             attach_limits: BTreeMap::new(),
+            images: images(object.get("status").get("images")),
             load: None,
         },
     }
+}
+
+/// Images by all of their names.
+fn images(list: At<'_>) -> BTreeMap<Name, i64> {
+    let mut images = BTreeMap::new();
+    for image in list.list() {
+        let size = image.get("sizeBytes").int().unwrap_or(0).max(0);
+        images.extend(image.get("names").names().into_iter().map(|name| (name, size)));
+    }
+    images
 }
 
 /// Taints of a node, or of a flavor that stands for nodes.

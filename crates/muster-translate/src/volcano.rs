@@ -61,6 +61,7 @@ const TOGETHER: &str = "volcano.sh/task-topology-affinity";
 const APART: &str = "volcano.sh/task-topology-anti-affinity";
 const ORDER: &str = "volcano.sh/task-topology-task-order";
 const FIT: &str = "volcano.sh/resource-strategy-scoring-type";
+const FIT_WEIGHTS: &str = "volcano.sh/resource-strategy-weight";
 
 /// A pod group whose priority class is still a name, and whose sub-groups are still rules about labels.
 #[derive(Clone, Debug, PartialEq)]
@@ -239,7 +240,32 @@ pub(crate) fn task(object: &Object<'_>) -> Task {
                 None
             }
         }),
+        fit_weights: fit_weights(object),
+        images: images(spec),
     }
+}
+
+/// The images of a pod's containers, by the names that nodes report them by: with a tag.
+fn images(spec: At<'_>) -> Vec<Name> {
+    let containers = spec.get("initContainers").list().chain(spec.get("containers").list());
+    let with_tag = |image: &str| {
+        let last = image.rsplit('/').next().unwrap_or(image);
+        if last.is_empty() || last.contains(':') { image.into() } else { format!("{image}:latest").into() }
+    };
+    containers.map(|container| with_tag(container.get("image").str().unwrap_or(""))).collect()
+}
+
+/// How much each resource counts when a node is chosen for a pod that says so itself.
+fn fit_weights(object: &Object<'_>) -> Option<BTreeMap<Name, i64>> {
+    let text = said(object, FIT_WEIGHTS)?;
+    let weights: Option<BTreeMap<String, i64>> = serde_json::from_str(text).ok();
+    if weights.is_none() {
+        object.report(
+            &format!("metadata.annotations[{FIT_WEIGHTS}]"),
+            "must be JSON such as {\"cpu\": 2, \"nvidia.com/gpu\": 3}; it is ignored",
+        );
+    }
+    Some(weights?.into_iter().map(|(name, weight)| (name.into(), weight.clamp(0, 1_000_000_000))).collect())
 }
 
 fn amounts(at: At<'_>) -> Amounts {

@@ -23,7 +23,6 @@ mod keys;
 mod request;
 mod settings;
 mod share;
-mod spelling;
 mod verdict;
 mod world;
 
@@ -33,7 +32,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use muster_runtime::Context;
+use muster_runtime::{Context, spelling};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;

@@ -52,14 +52,15 @@ impl Args {
         self.client_ca_file.as_ref().map(read).transpose()
     }
 
-    /// Sets what the flags ask for; `token` is the kubeconfig's.
-    pub fn put_into(&self, options: &mut Options, token: &str) -> anyhow::Result<()> {
+    /// Sets what the flags ask for; `token` is the kubeconfig's, `signing_key` that of the tokens of service accounts.
+    pub fn put_into(&self, options: &mut Options, token: &str, signing_key: &str) -> anyhow::Result<()> {
         if self.rbac {
             let tokens = match &self.token_auth_file {
                 Some(path) => Tokens::parse(&read(path)?).with_context(|| format!("{}", path.display()))?,
                 None => Tokens::default(),
             };
-            options.access = Some(Config { admin_token: token.into(), tokens });
+            let signing_key = signing_key.into();
+            options.access = Some(Config { admin_token: token.into(), tokens, signing_key });
         }
         if let Some(path) = &self.audit_log {
             let policy = match &self.audit_policy {

@@ -4,6 +4,7 @@
 //! (`live` reads it, `view` counts it); `test`, `simulate`, `replay`, `convert` on files. This file only parses, dispatches and words failures.
 
 mod admission;
+mod chaos;
 mod convert;
 mod crds;
 mod demo;

@@ -16,18 +16,20 @@ use muster_apiserver::store::Durable;
 use muster_apiserver::store::disk::{Limits, OpenError};
 use muster_apiserver::{ApiServer, KubeVersion, Options};
 use muster_sim::{Fleet, Shape};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tower::Layer;
 
 /// How many nodes a new cluster has when nothing is said.
 const DEFAULT_NODES: usize = 4;
 
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  muster up                         4 nodes with 8 GPUs each\n  muster up --nodes 16 --gpus 8\n  muster up --file cluster.yaml     racks, GPU models, taints: see docs/simulated-cluster.md\n  muster up --port 0 --kubeconfig /tmp/k    any free port\n  muster up --data-dir ~/lab        kept on disk: the same command goes on where it stopped\n  muster up --rbac --token-auth-file users.csv --audit-log audit.jsonl\n      where a line of users.csv is token,user,uid,\"group1,group2\": see docs/embedded-api.md\n\nThen: export KUBECONFIG=~/.muster/kubeconfig; kubectl get nodes"
+    after_help = "Examples:\n  muster up                         4 nodes with 8 GPUs each\n  muster up --nodes 16 --gpus 8\n  muster up --file cluster.yaml     racks, GPU models, taints: see docs/simulated-cluster.md\n  muster up --port 0 --kubeconfig /tmp/k    any free port\n  muster up --data-dir ~/lab        kept on disk: the same command goes on where it stopped\n  muster up --chaos day.yaml        nodes fail, binds are slow, requests get errors, by a plan and a seed: see docs/chaos.md\n  muster up --rbac --token-auth-file users.csv --audit-log audit.jsonl\n      where a line of users.csv is token,user,uid,\"group1,group2\": see docs/embedded-api.md\n\nThen: export KUBECONFIG=~/.muster/kubeconfig; kubectl get nodes"
 )]
 pub struct Args {
     /// Number of simulated nodes [default: 4, or those of the data folder]; nodes that are there already stay
@@ -63,6 +65,12 @@ pub struct Args {
     /// Start none of the controllers of Kubernetes (jobs, deployments, garbage collection, ..), so that kube-controller-manager can
     #[arg(long)]
     no_controllers: bool,
+    /// A YAML file that says what goes wrong, and when: see docs/chaos.md
+    #[arg(long, value_name = "FILE", env = "MUSTER_CHAOS")]
+    chaos: Option<PathBuf>,
+    /// Run no kubelets: pods that are bound to a node stay as they are, so that others (KWOK, say) can run them
+    #[arg(long, conflicts_with = "chaos")]
+    no_kubelets: bool,
     #[command(flatten)]
     guard: crate::guard::Args,
     /// What to print once the cluster is ready
@@ -107,6 +115,8 @@ async fn run(args: Args) -> anyhow::Result<Exit> {
     let begun = Instant::now();
     let crds = if args.no_crds { Vec::new() } else { crate::crds::select(&args.groups)? };
     let n_crds = crds.len();
+    let chaos =
+        args.chaos.as_deref().map(|file| crate::chaos::Plan::read(file, args.no_services)).transpose()?;
     let kube_version = match args.kube_version {
         Version::V1_35 => KubeVersion::V1_35,
         Version::V1_36 => KubeVersion::V1_36,
@@ -128,6 +138,7 @@ async fn run(args: Args) -> anyhow::Result<Exit> {
         Some(kept) => (kept.identity.port, kept.identity.clone()),
         None => (None, Identity::new().context("cannot make the server's certificate")?),
     };
+    let signing_key = identity.signing_key.clone();
     let asked = args.port.or(known).unwrap_or(DEFAULT_PORT);
     let listener = match listen_as(asked, identity, args.guard.client_ca()?.as_deref()).await {
         Ok(listener) => listener,
@@ -147,7 +158,7 @@ async fn run(args: Args) -> anyhow::Result<Exit> {
     options.converters.insert("kueue.x-k8s.io".into(), muster_api::kueue::convert::to_api_version);
     let admission = Arc::new(InProcess::default());
     options.hooks.push(admission.clone());
-    args.guard.put_into(&mut options, &endpoint.token)?;
+    args.guard.put_into(&mut options, &endpoint.token, &signing_key)?;
     let roles = args.guard.roles(&crds);
     let server = match &kept {
         Some(kept) => ApiServer::with_store(options, kept.store.clone()),
@@ -156,7 +167,13 @@ async fn run(args: Args) -> anyhow::Result<Exit> {
     server.install_crds(crds).map_err(|e| anyhow::anyhow!("a generated CRD was refused: {e}"))?;
     let cancel = CancellationToken::new();
     let mut tasks = tokio::task::JoinSet::new();
-    tasks.spawn(listener.serve(server.clone(), cancel.clone()));
+    match &chaos {
+        Some(chaos) => {
+            let way = chaos.gates.clients.layer(server.clone());
+            tasks.spawn(listener.serve_through(server.clone(), way, cancel.clone()))
+        }
+        None => tasks.spawn(listener.serve(server.clone(), cancel.clone())),
+    };
     if !args.no_controllers {
         let server = server.clone();
         tasks.spawn(async move { server.run().await });
@@ -176,10 +193,10 @@ async fn run(args: Args) -> anyhow::Result<Exit> {
         }
     }
 
-    let client = kube::Client::new(server, "default");
+    let client = kube::Client::new(server.clone(), "default");
     crate::guard::create_roles(&client, roles).await?;
     let simulation = muster_sim::run(
-        client.clone(),
+        chaos.as_ref().map_or_else(|| client.clone(), |chaos| through(&chaos.gates.simulation, &server)),
         muster_sim::Options {
             fleet,
             default_shape: Shape::with_gpus(args.gpus),
@@ -188,17 +205,16 @@ async fn run(args: Args) -> anyhow::Result<Exit> {
                 KubeVersion::V1_35 => "v1.35.0".into(),
                 KubeVersion::V1_36 => "v1.36.3".into(),
             },
-            components: match args.no_controllers {
-                true => [muster_sim::Component::Nodes, muster_sim::Component::Kubelet].into(),
-                false => muster_sim::Component::all(),
-            },
+            components: simulated(&args),
             ..Default::default()
         },
         muster_sim::Clock::system(),
         cancel.clone(),
     );
     let simulation = tokio::spawn(simulation);
-    let services = start_services(&client, &args, admission, &cancel);
+    let services = start_services(&server, &args, chaos.as_ref(), admission, &cancel);
+    let is_ready = CancellationToken::new();
+    let trouble = chaos.as_ref().map(|chaos| chaos.start(&client, talk, is_ready.clone(), cancel.clone()));
     let ready = async {
         let n_nodes = wait_for_nodes(&client, n_nodes, resumed, talk).await?;
         if !args.no_services && !args.no_crds {
@@ -214,12 +230,15 @@ async fn run(args: Args) -> anyhow::Result<Exit> {
                     kubeconfig.display()
                 );
                 eprintln!("\nCtrl-C or `muster down{}` ends it.", port_flag(port));
+                if let Some(chaos) = &chaos {
+                    chaos.announce();
+                }
             }
             Format::Json => println!(
                 "{}",
                 serde_json::json!({
                     "server": endpoint.url(), "port": port, "kubeconfig": kubeconfig, "pid": std::process::id(),
-                    "nodes": n_nodes, "crds": n_crds,
+                    "nodes": n_nodes, "crds": n_crds, "chaosSeed": chaos.as_ref().map(|chaos| chaos.seed),
                 })
             ),
         }
@@ -228,6 +247,7 @@ async fn run(args: Args) -> anyhow::Result<Exit> {
     let outcome = tokio::select! {
         ended = async {
             ready.await?;
+            is_ready.cancel();
             cancel.cancelled().await;
             Ok::<(), anyhow::Error>(())
         } => ended,
@@ -244,6 +264,10 @@ async fn run(args: Args) -> anyhow::Result<Exit> {
         },
     };
     cancel.cancel();
+    if let Some(trouble) = trouble {
+        // What it broke is mended, so that a cluster that is kept is well when it is started again.
+        let _ = tokio::time::timeout(muster_sim::chaos::run::LAST_CARE, trouble).await;
+    }
     if let Some(kept) = kept {
         kept.store.close();
     }
@@ -252,6 +276,17 @@ async fn run(args: Args) -> anyhow::Result<Exit> {
         eprintln!("stopped");
     }
     outcome.map(|()| Exit::Done)
+}
+
+/// What is simulated, beside nodes.
+fn simulated(args: &Args) -> BTreeSet<muster_sim::Component> {
+    use muster_sim::Component::{self, Kubelet, Nodes};
+    let is_wanted = |component: &Component| match component {
+        Nodes => true,
+        Kubelet => !args.no_kubelets,
+        _ => !args.no_controllers,
+    };
+    Component::all().into_iter().filter(is_wanted).collect()
 }
 
 /// A cluster in a folder.
@@ -293,12 +328,13 @@ impl Kept {
 
 /// Muster's services in this process. They also answer to Kubernetes' own scheduler name, so that every pod runs.
 fn start_services(
-    client: &kube::Client,
+    server: &ApiServer,
     args: &Args,
+    chaos: Option<&crate::chaos::Plan>,
     admission: Arc<InProcess>,
     cancel: &CancellationToken,
 ) -> tokio::task::JoinHandle<anyhow::Result<()>> {
-    let (client, cancel) = (client.clone(), cancel.clone());
+    let (server, cancel) = (server.clone(), cancel.clone());
     if args.no_services {
         return tokio::spawn(async move {
             cancel.cancelled().await;
@@ -317,7 +353,18 @@ fn start_services(
     if args.no_crds {
         wanted.components = [Component::Scheduler].into();
     }
-    tokio::spawn(services::run(client, muster_runtime::Clock::system(), wanted, cancel))
+    match chaos {
+        None => {
+            let client = kube::Client::new(server, "default");
+            tokio::spawn(services::run(client, muster_runtime::Clock::system(), wanted, cancel))
+        }
+        Some(chaos) => tokio::spawn(crate::chaos::mortal(chaos.gates.clone(), server, wanted, cancel)),
+    }
+}
+
+/// A client whose requests go through a gate.
+pub(crate) fn through(gate: &muster_sim::chaos::Gate, server: &ApiServer) -> kube::Client {
+    kube::Client::new(gate.layer(server.clone()), "default")
 }
 
 fn port_flag(port: u16) -> String {

@@ -21,6 +21,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use crate::KubeVersion;
+use crate::defaults::Computed;
 
 /// All types of one Kubernetes version.
 #[derive(Debug, Default)]
@@ -42,6 +43,10 @@ pub(crate) struct TypeDef {
     pub(crate) atomic: bool,
     /// Sorted by name.
     pub(crate) fields: Vec<Field>,
+    /// Which of them need not be there for defaulting to write something; a look at each of all fields would cost most of a write.
+    pub(crate) unasked: Vec<usize>,
+    /// The defaults that are computed.
+    pub(crate) computed: Computed,
 }
 
 /// One field of an object type.
@@ -58,6 +63,8 @@ pub(crate) struct Field {
     pub(crate) patch_strategy: Option<&'static str>,
     pub(crate) patch_key: Option<&'static str>,
     pub(crate) enums: Vec<&'static str>,
+    /// Whether defaulting may change a value of it.
+    pub(crate) filled: bool,
 }
 
 /// How the items of a list are told apart.
@@ -152,7 +159,14 @@ impl Types {
                 let name = name.split_whitespace().next().unwrap_or_default();
                 let full = format!("{file}.{name}");
                 types.by_name.insert(full.clone(), TypeId(types.list.len()));
-                types.list.push(TypeDef { name: full, atomic: false, fields: Vec::new() });
+                let computed = Computed::of(&full);
+                types.list.push(TypeDef {
+                    name: full,
+                    atomic: false,
+                    fields: Vec::new(),
+                    unasked: Vec::new(),
+                    computed,
+                });
             }
         }
         let mut at = 0;
@@ -187,8 +201,34 @@ impl Types {
         }
         for def in &mut types.list {
             def.fields.sort_by_key(|field| field.name);
+            let unasked = def.fields.iter().enumerate();
+            def.unasked = unasked.filter(|(_, field)| field.is_unasked()).map(|(idx, _)| idx).collect();
         }
+        types.find_filled();
         Ok(types)
+    }
+
+    /// Finds out below which fields there is anything to default. Types may hold themselves, so this is done until nothing is new.
+    fn find_filled(&mut self) {
+        let mut filled: Vec<bool> =
+            self.list.iter().map(|def| !def.computed.is_nothing() || !def.unasked.is_empty()).collect();
+        loop {
+            let mut is_new = false;
+            for (idx, def) in self.list.iter_mut().enumerate() {
+                for field in def.fields.iter_mut().filter(|field| !field.filled) {
+                    if is_filled(&field.ty, &filled) {
+                        field.filled = true;
+                        is_new = true;
+                        if let Some(whole) = filled.get_mut(idx) {
+                            *whole = true;
+                        }
+                    }
+                }
+            }
+            if !is_new {
+                return;
+            }
+        }
     }
 
     /// The type of that full name.
@@ -218,6 +258,7 @@ impl Types {
             patch_strategy: None,
             patch_key: None,
             enums: Vec::new(),
+            filled: false,
         };
         for word in words {
             if let Some(only) = word.strip_prefix('@') {
@@ -284,7 +325,29 @@ impl Types {
     }
 }
 
+/// Whether defaulting may change a value of this type.
+fn is_filled(ty: &Ty, filled: &[bool]) -> bool {
+    match ty {
+        Ty::Ref(id) => filled.get(id.0).copied().unwrap_or(false),
+        // Amounts in lists of resources are rounded.
+        Ty::Map(item) => matches!(**item, Ty::Quantity) || is_filled(item, filled),
+        Ty::List(item) => is_filled(item, filled),
+        _ => false,
+    }
+}
+
+impl Field {
+    fn is_unasked(&self) -> bool {
+        self.always || self.default.is_some()
+    }
+}
+
 impl TypeDef {
+    /// The fields that defaulting may write where they are absent.
+    pub(crate) fn unasked(&self) -> impl Iterator<Item = &Field> {
+        self.unasked.iter().filter_map(|idx| self.fields.get(*idx))
+    }
+
     /// The field of that name.
     pub(crate) fn field(&self, name: &str) -> Option<&Field> {
         self.fields.binary_search_by(|field| field.name.cmp(name)).ok().and_then(|idx| self.fields.get(idx))

@@ -94,8 +94,9 @@ pub struct Kind {
     pub has_generation: bool,
     /// Field labels that a field selector may name.
     pub field_labels: Vec<&'static str>,
+    /// The Kubernetes whose kind this is.
+    pub kube: KubeVersion,
     pub(crate) type_id: TypeId,
-    pub(crate) kube: KubeVersion,
 }
 
 /// A path below an object.
@@ -157,6 +158,11 @@ pub fn find_kind(version: KubeVersion, group: &str, api_version: &str, kind: &st
 pub fn schema_of(version: KubeVersion, type_name: &str) -> Option<Arc<Schema>> {
     let types = &tables(version).types;
     types.by_name(type_name).map(|id| Schemas::new(types).get(id))
+}
+
+/// All types of a version.
+pub(crate) fn types(version: KubeVersion) -> &'static Types {
+    &tables(version).types
 }
 
 #[derive(Debug)]

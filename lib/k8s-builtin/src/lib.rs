@@ -12,6 +12,7 @@
 //! 5. [`prepare_create`], [`prepare_update`] or [`prepare_status_update`]: what a client may not set is put right. By now
 //!    the server has set the name, `uid` and `creationTimestamp` of a new object.
 //! 6. [`validate_create`], [`validate_update`] or [`validate_status_update`].
+//! 7. [`warnings`]: what is accepted and better not done.
 //!
 //! What must stay true: no function here fails, panics or recurses without bound on any JSON value; nothing reads a
 //! clock or another object, nor any file but the time zone database; time and memory grow with the size of the object; `default` applied twice equals `default` applied once.
@@ -27,15 +28,17 @@ mod normal;
 mod prepare;
 mod schema;
 mod validate;
+mod warn;
 
 pub use admit::{PriorityRefusal, admit_create, admit_update, apply_priority};
 pub use convert::{event_to_core, event_to_events, from_storage, hpa_v1_to_v2, hpa_v2_to_v1, to_storage};
 pub use defaults::{blank, default, default_members};
 pub use fields::{FieldLabelError, field_label, field_value};
 pub use kind::{Gvk, Kind, KubeVersion, Subresource, find, find_kind, kinds, schema_of};
-pub use normal::decode_error;
-pub use prepare::{is_kept_apart, prepare_create, prepare_status_update, prepare_update};
+pub use normal::{decode_error, metadata_error};
+pub use prepare::{is_kept_apart, prepare_create, prepare_status_update, prepare_update, unowned_by_status};
 pub use validate::{
     validate_binding, validate_bookkeeping, validate_create, validate_custom_meta, validate_ephemeral_update,
     validate_resize, validate_scale, validate_status_update, validate_update,
 };
+pub use warn::warnings;

@@ -10,6 +10,7 @@
 
 use k8s_quantity::Quantity;
 use serde_json::{Map, Value};
+use std::borrow::Cow;
 
 use crate::{
     Kind,
@@ -22,10 +23,18 @@ use crate::{
 #[must_use]
 pub fn decode_error(kind: &Kind, object: &Value) -> Option<String> {
     let types = kind.types();
-    let place = Place { owner: kind.kind, path: String::new() };
+    let place = Place { owner: kind.kind, field: "", parent: None };
     check(types, &Ty::Ref(kind.type_id), object, &place).map(|reason| {
         format!("{} in version {:?} cannot be handled as a {}: {reason}", kind.kind, kind.version, kind.kind)
     })
+}
+
+/// Why the metadata of a custom object cannot be read, in the words of Go's JSON decoder.
+#[must_use]
+pub fn metadata_error(metadata: &Value) -> Option<String> {
+    let types = crate::kind::types(crate::KubeVersion::V1_36);
+    let id = types.by_name("meta.v1.ObjectMeta")?;
+    check(types, &Ty::Ref(id), metadata, &Place { owner: "ObjectMeta", field: "", parent: None })
 }
 
 /// Puts a value of type `ty` into normal form.
@@ -33,15 +42,14 @@ pub(crate) fn normalize(types: &Types, ty: &Ty, value: &mut Value) {
     match ty {
         Ty::Ref(id) => {
             let Some(map) = value.as_object_mut() else { return };
-            for field in &types.get(*id).fields {
-                let Some(entry) = map.get_mut(field.name) else { continue };
+            let def = types.get(*id);
+            map.retain(|name, entry| {
+                let Some(field) = def.field(name) else { return true };
                 if !entry.is_null() {
                     normalize(types, &field.ty, entry);
                 }
-                if entry.is_null() || is_dropped(field, entry) {
-                    map.remove(field.name);
-                }
-            }
+                !entry.is_null() && !is_dropped(field, entry)
+            });
         }
         Ty::List(item) => {
             for entry in value.as_array_mut().into_iter().flatten() {
@@ -85,10 +93,10 @@ pub(crate) fn quantity(value: &Value) -> Option<Quantity> {
     quantity_text(value).and_then(|text| text.trim().parse().ok())
 }
 
-fn quantity_text(value: &Value) -> Option<String> {
+fn quantity_text(value: &Value) -> Option<Cow<'_, str>> {
     match value {
-        Value::String(text) => Some(text.clone()),
-        Value::Number(number) => Some(number.to_string()),
+        Value::String(text) => Some(Cow::Borrowed(text)),
+        Value::Number(number) => Some(Cow::Owned(number.to_string())),
         _ => None,
     }
 }
@@ -164,8 +172,20 @@ fn is_rfc3339(text: &str) -> bool {
 struct Place<'a> {
     /// The type whose field is looked at.
     owner: &'a str,
+    /// The name of that field; empty for the object itself.
+    field: &'a str,
+    /// Where that type stands.
+    parent: Option<&'a Place<'a>>,
+}
+
+impl Place<'_> {
     /// The names of the fields on the way.
-    path: String,
+    fn path(&self) -> String {
+        match self.parent.map(Place::path) {
+            Some(before) if !before.is_empty() => format!("{before}.{}", self.field),
+            _ => self.field.to_owned(),
+        }
+    }
 }
 
 fn check(types: &Types, ty: &Ty, value: &Value, place: &Place<'_>) -> Option<String> {
@@ -174,7 +194,7 @@ fn check(types: &Types, ty: &Ty, value: &Value, place: &Place<'_>) -> Option<Str
             "json: cannot unmarshal {} into Go struct field {}.{} of type {}",
             json_name(value),
             place.owner,
-            place.path,
+            place.path(),
             go_name(types, ty)
         ))
     };
@@ -182,11 +202,11 @@ fn check(types: &Types, ty: &Ty, value: &Value, place: &Place<'_>) -> Option<Str
         (_, Value::Null) | (Ty::Any, _) | (Ty::Object, Value::Object(_)) => None,
         (Ty::Ref(id), Value::Object(map)) => {
             let def = types.get(*id);
+            let owner = def.short_name();
             map.iter().find_map(|(name, entry)| {
                 let field = def.field(name)?;
-                let path =
-                    if place.path.is_empty() { name.clone() } else { format!("{}.{name}", place.path) };
-                check(types, &field.ty, entry, &Place { owner: def.short_name(), path })
+                let below = Place { owner, field: name, parent: Some(place) };
+                check(types, &field.ty, entry, &below)
             })
         }
         (Ty::List(item), Value::Array(items)) => {
@@ -222,17 +242,36 @@ fn check(types: &Types, ty: &Ty, value: &Value, place: &Place<'_>) -> Option<Str
 
 /// The first byte that standard base64 with padding cannot have there.
 fn base64_error(text: &str) -> Option<usize> {
-    let bytes: Vec<u8> = text.bytes().filter(|byte| !b"\r\n".contains(byte)).collect();
-    let body = bytes.iter().take_while(|byte| **byte != b'=').count();
-    if let Some(at) =
-        bytes.iter().take(body).position(|byte| !(byte.is_ascii_alphanumeric() || b"+/".contains(byte)))
-    {
-        return Some(at);
+    let bytes = text.as_bytes();
+    let skip = |at: &mut usize| {
+        while bytes.get(*at).is_some_and(|byte| b"\r\n".contains(byte)) {
+            *at += 1;
+        }
+    };
+    let (mut at, mut n_read) = (0, 0);
+    loop {
+        skip(&mut at);
+        let Some(byte) = bytes.get(at) else { return (n_read > 0).then_some(at - n_read) };
+        at += 1;
+        match byte {
+            b'=' if n_read < 2 => return Some(at - 1),
+            b'=' => {
+                skip(&mut at);
+                if n_read == 2 {
+                    match bytes.get(at) {
+                        None => return Some(at),
+                        Some(b'=') => at += 1,
+                        Some(_) => return Some(at - 1),
+                    }
+                    skip(&mut at);
+                }
+                return (at < bytes.len()).then_some(at);
+            }
+            b'+' | b'/' => n_read = (n_read + 1) % 4,
+            byte if byte.is_ascii_alphanumeric() => n_read = (n_read + 1) % 4,
+            _ => return Some(at - 1),
+        }
     }
-    let padding = bytes.len() - body;
-    let is_padded =
-        bytes.iter().skip(body).all(|byte| *byte == b'=') && padding <= 2 && bytes.len().is_multiple_of(4);
-    (!is_padded).then_some(body)
 }
 
 fn json_name(value: &Value) -> String {

@@ -112,21 +112,60 @@ pub fn prepare_status_update(kind: &Kind, new: &mut Value, old: &Value) {
         copy_field(new, old, &key);
     }
     if let Some(meta) = at_mut(new, "metadata") {
-        for key in ["generation", "deletionTimestamp", "deletionGracePeriodSeconds", "ownerReferences"] {
+        let kept: &[&str] = match kept_by_status(kind) {
+            Kept::Metadata => &["labels", "annotations", "finalizers", "ownerReferences"],
+            Kept::Labels => &["labels"],
+            Kept::Owners => &["ownerReferences"],
+            Kept::Nothing => &[],
+        };
+        for key in ["generation", "deletionTimestamp", "deletionGracePeriodSeconds"].iter().chain(kept) {
             copy_field(meta, at(old, "metadata"), key);
-        }
-        // These registries let a status change nothing but managed fields in the metadata.
-        if matches!(
-            kind.kind,
-            "CustomResourceDefinition" | "FlowSchema" | "PriorityLevelConfiguration" | "ServiceCIDR"
-        ) {
-            for key in ["labels", "annotations", "finalizers"] {
-                copy_field(meta, at(old, "metadata"), key);
-            }
         }
     }
     if kind.kind == "Pod" {
         pod_status(new, old);
+    }
+}
+
+/// What of the metadata a write of the status leaves as it was, besides what every write does.
+enum Kept {
+    Metadata,
+    Labels,
+    Owners,
+    Nothing,
+}
+
+fn kept_by_status(kind: &Kind) -> Kept {
+    match kind.kind {
+        "CustomResourceDefinition"
+        | "DeviceTaintRule"
+        | "FlowSchema"
+        | "PodCertificateRequest"
+        | "PodGroup"
+        | "PriorityLevelConfiguration"
+        | "ResourceClaim"
+        | "ResourcePoolStatusRequest"
+        | "ServiceCIDR"
+        | "StorageVersion"
+        | "StorageVersionMigration"
+        | "ValidatingAdmissionPolicy"
+        | "VolumeAttachment" => Kept::Metadata,
+        "Deployment" => Kept::Labels,
+        "Pod" => Kept::Owners,
+        _ => Kept::Nothing,
+    }
+}
+
+/// The fields that a write of the status never owns, as `fieldsV1` has them.
+#[must_use]
+pub fn unowned_by_status(kind: &Kind) -> Value {
+    match kept_by_status(kind) {
+        Kept::Metadata => json!({"f:spec": {}, "f:metadata": {}}),
+        Kept::Labels => json!({"f:spec": {}, "f:metadata": {"f:labels": {}}}),
+        Kept::Owners => {
+            json!({"f:spec": {}, "f:metadata": {"f:deletionTimestamp": {}, "f:ownerReferences": {}}})
+        }
+        Kept::Nothing => json!({"f:spec": {}}),
     }
 }
 
@@ -300,8 +339,10 @@ fn service_update(new: &mut Value, old: &Value) {
             .collect()
     };
     // A changed address counts, also when a client that knows only the one field left the list as it was.
+    let addresses = list(new, "spec.clusterIPs");
     if at(new, "spec.clusterIP") != at(old, "spec.clusterIP")
-        && at(new, "spec.clusterIPs") == at(old, "spec.clusterIPs")
+        && (addresses == list(old, "spec.clusterIPs")
+            || (addresses.is_empty() && !text(new, "spec.clusterIP").is_empty()))
         && let address = text(new, "spec.clusterIP").to_owned()
         && let Some(spec) = at_mut(new, "spec")
     {

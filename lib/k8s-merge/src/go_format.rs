@@ -16,6 +16,12 @@ pub(crate) struct Syntax<'a>(pub &'a Value);
 /// Go's `%q`.
 pub(crate) struct Quoted<'a>(pub &'a str);
 
+/// A value as Go's `%v` prints it.
+#[must_use]
+pub fn go_text(value: &Value) -> String {
+    Plain(value).to_string()
+}
+
 impl fmt::Display for Plain<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {

@@ -1,5 +1,6 @@
-//! The three ways in which Kubernetes merges objects, over [`serde_json::Value`]:
+//! The ways in which Kubernetes changes and merges objects, over [`serde_json::Value`]:
 //!
+//! * [`json_patch()`]: JSON patch, RFC 6902;
 //! * [`merge_patch`]: JSON merge patch, RFC 7396;
 //! * [`strategic_merge`]: strategic merge patch, with its directives and merged lists;
 //! * [`apply`]: server-side apply, with field managers, conflicts and `metadata.managedFields`.
@@ -53,6 +54,7 @@
 // In reading order.
 mod shape;
 
+mod json_patch;
 mod merge_patch;
 mod strategic;
 
@@ -60,6 +62,8 @@ pub mod apply;
 
 mod go_format;
 
+pub use go_format::go_text;
+pub use json_patch::{JsonPatchError, json_patch};
 pub use merge_patch::merge_patch;
 pub use shape::{Kind, ListMerge, OpenApi, Patch, Scalar, Shape, Untyped};
 pub use strategic::{PatchError, strategic_merge, strategic_merged};

@@ -49,6 +49,11 @@ pub trait Shape: Copy {
         Patch::Unset
     }
 
+    /// Whether a configuration may have no members here but the declared ones.
+    fn closed(self) -> bool {
+        false
+    }
+
     /// Which scalars are accepted where [`kind`](Shape::kind) is [`Kind::Scalar`]. Quantities and int-or-strings are
     /// [`Scalar::Any`], since clients may write them as numbers.
     fn scalar(self) -> Scalar {

@@ -78,9 +78,9 @@ mod validate;
 
 pub use condition::{Evaluation, Expression, Wanted, condition};
 pub use default::default;
-pub use duplicates::{MalformedJson, duplicate_keys};
+pub use duplicates::{MalformedJson, duplicate_keys, is_each_field_once};
 pub use error::{ErrorKind, FieldError, aggregate};
 pub use prune::prune;
 pub use rules::validate_rules;
 pub use schema::{Additional, ListType, MapType, Memo, Pattern, Rule, RuleMemo, Schema, Type};
-pub use validate::{validate, validate_all, validate_update};
+pub use validate::{validate, validate_after, validate_all, validate_beyond, validate_update};

@@ -57,6 +57,13 @@ impl Shape for &Schema {
         Patch::new(self.patch_strategy.as_deref(), self.patch_merge_key.as_deref())
     }
 
+    fn closed(self) -> bool {
+        !self.properties.is_empty()
+            && !self.preserve_unknown
+            && !self.embedded_resource
+            && self.additional.is_none()
+    }
+
     fn scalar(self) -> Scalar {
         if self.int_or_string {
             return Scalar::Any;

@@ -34,8 +34,7 @@ use crate::{
 #[must_use]
 pub fn validate(value: &Value, schema: &Schema) -> Vec<FieldError> {
     let mut errors = schema_errors(value, None, schema, None);
-    embedded(value, schema, &Path::Root, false, &mut errors);
-    lists(value, schema, &Path::Root, &mut errors);
+    invariants(value, None, schema, &mut errors);
     errors
 }
 
@@ -44,22 +43,52 @@ pub fn validate(value: &Value, schema: &Schema) -> Vec<FieldError> {
 #[must_use]
 pub fn validate_update(value: &Value, old: &Value, schema: &Schema) -> Vec<FieldError> {
     let mut errors = schema_errors(value, Some(old), schema, None);
-    embedded(value, schema, &Path::Root, false, &mut errors);
-    let mut old_lists = Vec::new();
-    lists(old, schema, &Path::Root, &mut old_lists);
-    if old_lists.is_empty() {
-        lists(value, schema, &Path::Root, &mut errors);
-    }
+    invariants(value, Some(old), schema, &mut errors);
     errors
+}
+
+/// Embedded metadata, and keys of lists that are there once; what was wrong with the lists before does not count.
+fn invariants(value: &Value, old: Option<&Value>, schema: &Schema, errors: &mut Vec<FieldError>) {
+    embedded(value, schema, &Path::Root, false, errors);
+    let mut old_lists = Vec::new();
+    if let Some(old) = old {
+        lists(old, schema, &Path::Root, &mut old_lists);
+    }
+    if old_lists.is_empty() {
+        lists(value, schema, &Path::Root, errors);
+    }
 }
 
 /// Validates everything: the schema, and then its CEL rules unless the object is too broken to evaluate them.
 #[must_use]
 pub fn validate_all(value: &Value, old: Option<&Value>, schema: &Schema) -> Vec<FieldError> {
-    let mut errors = match old {
-        Some(old) => validate_update(value, old, schema),
-        None => validate(value, schema),
-    };
+    validate_after(Vec::new(), value, old, schema)
+}
+
+/// The same after errors of another kind, of the metadata, were found: they count when rules are to be checked.
+#[must_use]
+pub fn validate_after(
+    found: Vec<FieldError>,
+    value: &Value,
+    old: Option<&Value>,
+    schema: &Schema,
+) -> Vec<FieldError> {
+    let mut errors = found;
+    errors.extend(schema_errors(value, old, schema, None));
+    validate_beyond(errors, value, old, schema)
+}
+
+/// What is judged even of an object that is not held against its schema, since it says that it is of another kind: embedded metadata, keys of lists,
+/// and CEL rules unless errors that were `found` so far make it too broken to evaluate them.
+#[must_use]
+pub fn validate_beyond(
+    found: Vec<FieldError>,
+    value: &Value,
+    old: Option<&Value>,
+    schema: &Schema,
+) -> Vec<FieldError> {
+    let mut errors = found;
+    invariants(value, old, schema, &mut errors);
     if !schema.memo.has_rules(schema) {
         return errors;
     }

@@ -58,33 +58,74 @@ fn normal_object(object: &Map<String, Value>, run: &str) -> Map<String, Value> {
     out
 }
 
+/// A text that two runs cannot share. Most texts have none; a look for the part that is always there, in one that is long enough, finds most of them
+/// without the pattern, which is slow.
+struct Accident {
+    shortest: usize,
+    always: &'static str,
+    pattern: Regex,
+    to: &'static str,
+}
+
 fn normal_text(text: &str, run: &str) -> String {
-    static PATTERNS: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
+    static ACCIDENTS: LazyLock<Vec<Accident>> = LazyLock::new(|| {
         [
-            (r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "<uid>"),
-            (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", "<time>"),
-            (r"kube-api-access-[a-z0-9]{5}\b", "kube-api-access-<generated>"),
+            (36, "-", r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "<uid>"),
+            (20, "-", r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", "<time>"),
+            (21, "kube-api", r"kube-api-access-[a-z0-9]{5}\b", "kube-api-access-<generated>"),
             // The end is a hash over the pod template as Go prints it.
-            (r#"(ReplicaSet "[a-z]+-)[a-z0-9]+"#, "${1}<hash>"),
-            (r"^127\.0\.0\.1:\d+$", "<server>"),
-            (r"^10\.\d+\.\d+\.\d+$", "<address>"),
-            (r"(resource version: \d+, current: )\d+", "${1}<version>"),
-            (r"(the ResourceVersion in record \()\d+", "${1}<version>"),
-            // A refused patch repeats the whole object in no particular order.
+            (15, "ReplicaSet", r#"(ReplicaSet "[a-z]+-)[a-z0-9]+"#, "${1}<hash>"),
+            (11, "127.0.0.1", r"^127\.0\.0\.1:\d+$", "<server>"),
+            (8, "10.", r"^10\.\d+\.\d+\.\d+$", "<address>"),
+            (18, "resource version", r"(resource version: \d+, current: )\d+", "${1}<version>"),
             (
-                r#"(?s)Invalid value: "\{.*\}": strict decoding"#,
-                r#"Invalid value: "<object>": strict decoding"#,
+                19,
+                "ResourceVersion",
+                r"(the ResourceVersion in (?:record|the precondition) \()\d+",
+                "${1}<version>",
+            ),
+            // A field that may not change is repeated as the Go value that it is inside the server; so is what a pod may not change.
+            (
+                19,
+                "field is immutable",
+                r"(?s)Invalid value: \{.*?\}: field is immutable",
+                "Invalid value: <object>: field is immutable",
+            ),
+            (
+                19,
+                "pod updates",
+                r"(?s)(pod updates may not change fields other than [^\n]*)\n.*",
+                "${1}\n<changes>",
+            ),
+            // A refused patch repeats the whole object in no particular order.
+            (15, "Invalid value", r#"(?s)Invalid value: "\{.*\}": "#, r#"Invalid value: "<object>": "#),
+            // Of several things that are wrong with what is applied, the order of a map decides which are found.
+            (
+                19,
+                "field not declared",
+                r"(?s)(failed to create typed patch object \([^)]*\)): .*field not declared in schema.*",
+                "${1}: <undeclared field>",
             ),
         ]
         .into_iter()
-        .filter_map(|(pattern, to)| Some((Regex::new(pattern).ok()?, to)))
+        .filter_map(|(shortest, always, pattern, to)| {
+            Some(Accident { shortest, always, pattern: Regex::new(pattern).ok()?, to })
+        })
         .collect()
     });
     let mut text = text.replace(run, "<run>");
-    for (pattern, to) in PATTERNS.iter() {
-        if pattern.is_match(&text) {
+    for Accident { shortest, always, pattern, to } in ACCIDENTS.iter() {
+        if text.len() >= *shortest && text.contains(always) && pattern.is_match(&text) {
             text = pattern.replace_all(&text, *to).into_owned();
         }
+    }
+    // What does not fit a type is found in the order of a map.
+    if let Some((head, errors)) = text.split_once("): errors:\n")
+        && head.starts_with("failed to create typed patch object")
+    {
+        let mut errors: Vec<&str> = errors.lines().collect();
+        errors.sort_unstable();
+        text = format!("{head}): errors:\n{}", errors.join("\n"));
     }
     text
 }
@@ -131,9 +172,14 @@ fn normal_table(table: &mut Map<String, Value>) {
 fn sort_causes(status: &mut Map<String, Value>) {
     let causes =
         status.get_mut("details").and_then(|details| details.get_mut("causes")).and_then(Value::as_array_mut);
-    let Some(causes) = causes.filter(|causes| causes.len() > 1) else { return };
+    let Some(causes) = causes else { return };
     let text = |cause: &Value, key: &str| cause[key].as_str().unwrap_or("").to_owned();
     causes.sort_by_key(|cause| ["field", "message", "reason"].map(|key| text(cause, key)));
+    // Kubernetes checks some fields more than once, and names what it finds as often.
+    causes.dedup();
+    if causes.len() == 1 {
+        return;
+    }
     let mut said: Vec<String> =
         causes.iter().map(|c| format!("{}: {}", text(c, "field"), text(c, "message"))).collect();
     // The longest first, since one may be a part of another.

@@ -5,25 +5,24 @@
 //! tells the whole story again. [`run`] sends them, [`compare`] says where two servers' answers differ, [`shrink`] finds the smallest part of a
 //! sequence that still shows a difference.
 //!
-//! Must stay true: a sequence speaks only of objects with its own mark in name and label, so that thousands share a namespace; and it is plain data, so
-//! that leaving a request out leaves the others as they are.
+//! Must stay true: a sequence speaks only of a namespace of its own, so that thousands share two servers; and it is plain data, so that leaving a
+//! request out leaves the others as they are.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use muster_generate::Rng;
-use muster_testkit::{Http, Request};
+use muster_testkit::{Http, Request, eventually};
 use serde_json::{Value, json};
 
 use crate::normal::{differences, normal};
 use crate::requests::{Outcome, outcome};
 
-/// The namespace of all sequences, and the group of their custom resource.
-pub const NAMESPACE: &str = "sequences";
+/// The group of the custom resource of all sequences.
 const GROUP: &str = "sequences.example.com";
 
-/// One request. `$S` stands for the mark of the sequence, `${rv}` for the newest version of the object in the path that was seen, `${old}` for the
+/// One request. `$S` stands for the mark of the sequence, which is the name of its namespace, `${rv}` for the newest version of the object in the path that was seen, `${old}` for the
 /// first, `${start}` for the version of the first list.
 #[derive(Clone, Debug)]
 pub struct Act {
@@ -34,6 +33,13 @@ pub struct Act {
     pub body: Option<Value>,
     /// A watch that is read to its end.
     pub watch: bool,
+}
+
+impl Act {
+    /// A list that is content with an old version is answered from a copy, which on the real server is some moments behind what is stored.
+    fn may_be_stale(&self) -> bool {
+        self.method == "GET" && !self.watch && self.path.contains("resourceVersion=")
+    }
 }
 
 /// A kind that sequences are about.
@@ -86,7 +92,7 @@ impl Kind {
 
     fn collection(self) -> String {
         let root = if self.api_version() == "v1" { "api" } else { "apis" };
-        format!("/{root}/{}/namespaces/{NAMESPACE}/{}", self.api_version(), self.plural())
+        format!("/{root}/{}/namespaces/$S/{}", self.api_version(), self.plural())
     }
 
     fn has_status(self) -> bool {
@@ -249,6 +255,8 @@ impl Maker {
         }
         let query = self.write_query();
         let status = if kind.has_status() && self.rng.percent(20) { "/status" } else { "" };
+        // Kubernetes makes a service without an address of a status that belongs to none.
+        let status = if kind == Kind::Service { "" } else { status };
         Act {
             method: "PUT",
             path: format!("{path}{status}{query}"),
@@ -263,7 +271,7 @@ impl Maker {
         let more = match self.rng.below(9) {
             0 => "&limit=1",
             1 => "&fieldSelector=metadata.name%3D$S-a",
-            2 => "&fieldSelector=metadata.name!%3D$S-a,metadata.namespace%3Dsequences",
+            2 => "&fieldSelector=metadata.name!%3D$S-a,metadata.namespace%3D$S",
             3 => "&resourceVersion=0",
             4 => "&resourceVersion=${rv}&resourceVersionMatch=NotOlderThan",
             5 => "&resourceVersion=${rv}&resourceVersionMatch=Exact",
@@ -315,6 +323,7 @@ impl Maker {
     }
 
     fn apply(&mut self, kind: Kind, path: &str, name: &str, status: &str) -> Act {
+        let status = if kind == Kind::Service { "" } else { status };
         let mut body = self.object(kind, name);
         // An applied configuration says less than an object does.
         if self.rng.percent(60) {
@@ -362,7 +371,7 @@ impl Maker {
                     content_type: JSON,
                     accept: JSON,
                     body: Some(json!({"apiVersion": "autoscaling/v1", "kind": "Scale",
-                        "metadata": {"name": path.rsplit('/').next(), "namespace": NAMESPACE},
+                        "metadata": {"name": path.rsplit('/').next(), "namespace": "$S"},
                         "spec": {"replicas": replicas}})),
                     watch: false,
                 },
@@ -768,6 +777,9 @@ pub async fn run(acts: &[Act], http: &Http, mark: &str) -> Result<Vec<Value>> {
                 .replace("${old}", &oldest)
                 .replace("${start}", &start)
         };
+        if act.may_be_stale() {
+            catch_up(http, &object).await?;
+        }
         let mut request = Request::new(act.method, &fill(&act.path))
             .header("accept", act.accept)
             .header("user-agent", "muster-e2e");
@@ -808,6 +820,20 @@ pub async fn run(acts: &[Act], http: &Http, mark: &str) -> Result<Vec<Value>> {
     Ok(answers)
 }
 
+/// Waits until the server's own copy of a collection has everything that was written so far.
+async fn catch_up(http: &Http, collection: &str) -> Result<()> {
+    eventually("the copy has caught up", Duration::from_secs(60), async || {
+        let newest = http.send(&Request::new("GET", collection)).await?;
+        let newest = newest.json().unwrap_or_default();
+        let version = newest["metadata"]["resourceVersion"].as_str().unwrap_or("0");
+        let path = format!("{collection}?resourceVersion={version}&resourceVersionMatch=NotOlderThan");
+        let answer = http.send(&Request::new("GET", &path)).await?;
+        ensure!(answer.status == 200, "{}", answer.status);
+        anyhow::Ok(())
+    })
+    .await
+}
+
 /// How long a watch may be silent; longer than its own time.
 const QUIET: Duration = Duration::from_secs(10);
 
@@ -832,35 +858,30 @@ pub fn compare(left: &[Value], right: &[Value]) -> Vec<(usize, Vec<String>)> {
 /// The smallest part of a sequence that still fails, as far as leaving out requests and parts of bodies gets. `fails` runs a sequence afresh.
 pub async fn shrink(acts: Vec<Act>, fails: impl AsyncFn(&[Act]) -> Result<bool>) -> Result<Vec<Act>> {
     let mut best = acts;
-    loop {
-        let mut smaller = None;
+    let mut smaller = true;
+    while std::mem::take(&mut smaller) {
         // From the end: what comes after the difference goes first.
         for n in (0..best.len()).rev() {
             let mut trial = best.clone();
             trial.remove(n);
             if fails(&trial).await? {
-                smaller = Some(trial);
-                break;
+                best = trial;
+                smaller = true;
             }
-        }
-        match smaller {
-            Some(trial) => best = trial,
-            None => break,
         }
     }
     for n in 0..best.len() {
-        'body: while let Some(body) = best[n].body.clone() {
-            for pointer in members(&body) {
-                let mut trial = best.clone();
-                let mut body = body.clone();
-                leave_out(&mut body, &pointer);
-                trial[n].body = Some(body);
-                if fails(&trial).await? {
-                    best = trial;
-                    continue 'body;
-                }
+        // What is left out takes only itself and what is inside it off the list, and both stand further on.
+        let mut kept = 0;
+        while let Some(body) = best[n].body.clone() {
+            let Some(pointer) = members(&body).into_iter().nth(kept) else { break };
+            let mut trial = best.clone();
+            trial[n].body.as_mut().into_iter().for_each(|body| leave_out(body, &pointer));
+            if fails(&trial).await? {
+                best = trial;
+            } else {
+                kept += 1;
             }
-            break;
         }
     }
     Ok(best)

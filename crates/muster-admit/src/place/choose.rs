@@ -128,7 +128,8 @@ impl Places {
     fn seek(&self, workers: &Ask<'_>, leader: Option<&Ask<'_>>, look: Look<'_>) -> Result<Seek, NoPlace> {
         let none = Default::default();
         let request = workers.request.unwrap_or(&none);
-        let lowest = self.levels.len().saturating_sub(1);
+        // A topology without levels has no place for anybody.
+        let lowest = self.levels.len().checked_sub(1).ok_or_else(|| NoPlace::NoDomains("".into()))?;
         let size = match request.slices.first() {
             None => 1,
             Some(layer) => layer.size.ok_or(NoPlace::NoSliceSize)?.max(1),

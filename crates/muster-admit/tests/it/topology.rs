@@ -75,3 +75,27 @@ proptest! {
         }
     }
 }
+
+/// Nobody has a place in a topology without levels, and nobody is harmed by asking.
+#[test]
+fn a_topology_without_levels_has_no_place() {
+    let requests = [
+        TopologyRequest { required: Some("rack".into()), ..TopologyRequest::default() },
+        TopologyRequest { unconstrained: true, ..TopologyRequest::default() },
+        TopologyRequest {
+            slices: vec![SliceLayer { level: "rack".into(), size: Some(1) }],
+            ..TopologyRequest::default()
+        },
+    ];
+    for request in requests {
+        let mut state = empty(Settings::default(), &["a"]);
+        state.topologies.insert("t".into(), Topology { name: "t".into(), levels: Vec::new() });
+        state.flavor_specs.get_mut("a").unwrap().topology = Some("t".into());
+        add_queue(&mut state, cluster_queue("q", None, vec![quotas("a", 100, None, None)]));
+        state.settle(Time(0));
+        let mut job = workload("w", "q", 0, 0, 1, 1);
+        job.pod_sets[0].topology = Some(request);
+        state.put_workload(job, Time(0));
+        assert!(state.run(Time(1)).admitted.is_empty());
+    }
+}

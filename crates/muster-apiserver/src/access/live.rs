@@ -127,7 +127,11 @@ fn take_up(index: &mut Index, is_binding: bool, text: &str) {
 impl Access {
     pub fn new(config: Config, admin: &str) -> Access {
         let admin = Arc::new(User::master(admin));
-        Access { config, admin, signer: Signer::new(), live: RwLock::new(None) }
+        let signer = match config.signing_key.as_str() {
+            "" => Signer::new(),
+            key => Signer::with(key),
+        };
+        Access { config, admin, signer, live: RwLock::new(None) }
     }
 
     /// Asks the index, as it is now.

@@ -120,6 +120,8 @@ pub struct Config {
     pub admin_token: String,
     /// Users by their tokens.
     pub tokens: token::Tokens,
+    /// What tokens of service accounts are signed with; one is drawn if it is empty, and they end with the server.
+    pub signing_key: String,
 }
 
 /// What is asked: may somebody do this?

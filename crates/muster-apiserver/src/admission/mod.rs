@@ -207,7 +207,7 @@ impl ApiServer {
         for hook in &self.inner.options.hooks {
             hook.validate(review, object)?;
         }
-        self.check_policies(review, object)?;
+        self.check_policies(review, object).await?;
         self.call_validating_webhooks(review, object).await?;
         self.check_quota(review, object).await
     }

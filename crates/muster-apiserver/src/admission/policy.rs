@@ -6,12 +6,12 @@
 
 use super::{Operation, Review};
 use crate::meta;
-use crate::registry::split_api_version;
+use crate::registry::{Served, split_api_version};
 use crate::selector::Labels;
 use crate::server::ApiServer;
 use crate::status::ApiError;
 use crate::store::{Revision, Table};
-use crate::webhook::{rules_match, selects};
+use crate::webhook::selects;
 use k8s_schema::{Evaluation, Expression, FieldError, Wanted};
 use serde_json::{Value, json};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -276,7 +276,7 @@ impl ApiServer {
     }
 
     /// Judges a request by all policies that are bound.
-    pub(super) fn check_policies(&self, review: &mut Review, object: &Value) -> Result<(), ApiError> {
+    pub(super) async fn check_policies(&self, review: &mut Review, object: &Value) -> Result<(), ApiError> {
         // A policy never judges policies, or a wrong one could not be mended.
         if !self.has_policies() || review.served.group == "admissionregistration.k8s.io" {
             return Ok(());
@@ -293,21 +293,23 @@ impl ApiServer {
         } else {
             self.one("namespaces", "", &review.namespace)
         };
-        let applies = |constraints: &Value| is_matched(constraints, review, object, namespace.as_ref());
-        let matching: Vec<&Bound> = bound
+        let applies = |constraints: &Value| self.matched(constraints, review, object, namespace.as_ref());
+        let matching: Vec<(&Bound, Arc<Served>)> = bound
             .iter()
-            .filter(|b| applies(&b.policy.spec["matchConstraints"]))
-            .filter(|b| b.binding["spec"].get("matchResources").is_none_or(&applies))
+            .filter_map(|b| Some((b, applies(&b.policy.spec["matchConstraints"])?)))
+            .filter(|(b, _)| b.binding["spec"].get("matchResources").is_none_or(|m| applies(m).is_some()))
             .collect();
         if matching.is_empty() {
             return Ok(());
         }
-        let body = self.admission_review(review, object);
-        let old = review.old.as_deref().cloned().unwrap_or_default();
+        let asked_old = review.old.as_deref().cloned().unwrap_or_default();
         let namespace =
             if review.served.is("", "namespaces") { Value::Null } else { namespace.unwrap_or_default() };
         let (mut denied, mut remarks, mut notes) = (None, Vec::new(), Vec::new());
-        for Bound { binding, name, policy } in matching {
+        for (Bound { binding, name, policy }, kind) in matching {
+            let object = &self.in_version(object, &review.served, &kind).await?;
+            let old = self.in_version(&asked_old, &review.served, &kind).await?;
+            let body = self.admission_review(review, &kind, object, &old);
             let mut failed = Vec::new();
             match self.params(policy, binding, review) {
                 Ok(params) => {
@@ -360,6 +362,34 @@ impl ApiServer {
                 Err(error)
             }
         }
+    }
+
+    /// The kind as which `matchConstraints` or `matchResources` are about a request, if they are.
+    fn matched(
+        &self,
+        constraints: &Value,
+        review: &Review,
+        object: &Value,
+        namespace: Option<&Value>,
+    ) -> Option<Arc<Served>> {
+        let policy = &constraints["matchPolicy"];
+        if self.matched_as(&constraints["excludeResourceRules"], policy, review).is_some() {
+            return None;
+        }
+        let rules = constraints.get("resourceRules").filter(|r| r.as_array().is_some_and(|r| !r.is_empty()));
+        let kind = match rules {
+            Some(rules) => self.matched_as(rules, policy, review)?,
+            None => review.served.clone(),
+        };
+        let labels_of = |o: &Value| o["metadata"].get("labels").cloned();
+        let by_namespace =
+            namespace.is_none_or(|ns| selects(&constraints["namespaceSelector"], labels_of(ns).as_ref()));
+        let shown = [(!object.is_null()).then_some(object), review.old.as_deref()];
+        let by_object = shown
+            .into_iter()
+            .flatten()
+            .any(|o| selects(&constraints["objectSelector"], labels_of(o).as_ref()));
+        (by_namespace && by_object).then_some(kind)
     }
 
     /// The parameters that a binding names; one that is null where none are asked for.
@@ -415,23 +445,6 @@ impl Policy {
         tracing::warn!(policy = self.name, why = message, "policy ignored");
         None
     }
-}
-
-/// Whether `matchConstraints` or `matchResources` are about a request.
-fn is_matched(constraints: &Value, review: &Review, object: &Value, namespace: Option<&Value>) -> bool {
-    let rules = constraints.get("resourceRules").filter(|r| r.as_array().is_some_and(|r| !r.is_empty()));
-    if rules.is_some_and(|rules| !rules_match(rules, review))
-        || rules_match(&constraints["excludeResourceRules"], review)
-    {
-        return false;
-    }
-    let labels_of = |o: &Value| o["metadata"].get("labels").cloned();
-    let by_namespace =
-        namespace.is_none_or(|ns| selects(&constraints["namespaceSelector"], labels_of(ns).as_ref()));
-    let shown = [(!object.is_null()).then_some(object), review.old.as_deref()];
-    let by_object =
-        shown.into_iter().flatten().any(|o| selects(&constraints["objectSelector"], labels_of(o).as_ref()));
-    by_namespace && by_object
 }
 
 fn refusal(review: &Review, policy: &str, binding: &str, failure: &Failed) -> ApiError {

@@ -249,15 +249,13 @@ fn page(
         if !keep(object) {
             continue;
         }
-        if range.limit > 0 && items.len() == range.limit {
-            next = items.last().map(|o| o.key.clone());
-            remaining = 1;
+        items.push(object.clone());
+        if items.len() == range.limit {
+            // More of the table, whether it passes or not: looking further would cost what a page is to save.
+            remaining = walk.count();
+            next = items.last().filter(|_| remaining > 0).map(|o| o.key.clone());
             break;
         }
-        items.push(object.clone());
-    }
-    if next.is_some() {
-        remaining += walk.count();
     }
     Page { items, revision, next, remaining }
 }

@@ -142,7 +142,7 @@ pub struct Page {
     pub items: Vec<Stored>,
     /// The revision at which they were so.
     pub revision: Revision,
-    /// The key to go on after, if there is more.
+    /// The key to go on after, if more of the range follows, whether it passes the filter or not.
     pub next: Option<Key>,
     /// How many more there are after `next` (only known without selectors).
     pub remaining: usize,

@@ -17,7 +17,7 @@ async fn cluster() -> Api {
 
 pub async fn cluster_with(options: Options) -> Api {
     let tokens = Tokens::parse(TOKENS).unwrap();
-    let access = Some(Config { admin_token: "root-token".into(), tokens });
+    let access = Some(Config { admin_token: "root-token".into(), tokens, ..Config::default() });
     let api = Api::with(Options { access, ..options });
     for ns in ["team-a", "team-b"] {
         api.ok("POST /api/v1/namespaces", json!({"metadata": {"name": ns}})).await;

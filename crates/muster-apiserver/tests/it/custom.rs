@@ -134,3 +134,69 @@ async fn names_that_are_taken_are_not_served() {
     assert_eq!(reasons, ["ListKindConflict", "NotAccepted"]);
     assert_eq!(api.send("GET /apis/example.com/v2/namespaces/default/gadgets", Value::Null).await.0, 404);
 }
+
+/// Which version is stored, as a patch.
+fn storing(stored: &str) -> Value {
+    let version = |name: &str, field: &str| json!({"name": name, "served": true, "storage": name == stored, "schema": schema(field)});
+    json!({"spec": {"versions": [version("v1", "count"), version("v2", "size")]}})
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_stays_in_the_version_it_was_stored_in_until_it_is_written() {
+    let api = api().await;
+    let (at, v1, v2) = (format!("{CRDS}/widgets.example.com"), widgets("v1"), widgets("v2"));
+    let named = |name: &str, n: i64| {
+        let mut widget = widget("v2", json!({"size": n}));
+        widget["metadata"]["name"] = name.into();
+        widget
+    };
+    let first = api.ok(&format!("POST {v2}"), named("a", 1)).await;
+    api.ok(&format!("POST {v2}"), named("b", 2)).await;
+    let seen = api.ok(&format!("PATCH {at}"), storing("v1")).await;
+    assert_eq!(seen["status"]["storedVersions"], json!(["v2", "v1"]));
+    // What is there is read in both versions as before, and nothing was written.
+    for (path, field) in [(&v1, "count"), (&v2, "size")] {
+        let list = api.ok(&format!("GET {path}"), Value::Null).await;
+        let specs: Vec<&Value> = list["items"].as_array().unwrap().iter().map(|i| &i["spec"]).collect();
+        assert_eq!(specs, [&json!({field: 1}), &json!({field: 2})], "{path}");
+        let one = api.ok(&format!("GET {path}/a"), Value::Null).await;
+        assert_eq!(one["metadata"]["resourceVersion"], first["metadata"]["resourceVersion"]);
+        assert_eq!(one["spec"], json!({field: 1}));
+        let from = &first["metadata"]["resourceVersion"].as_str().unwrap();
+        let mut events = api.watch(&format!("{path}?watch=1&resourceVersion={from}")).await;
+        let event = events.next_event().await.unwrap();
+        assert_eq!(
+            (&event["object"]["metadata"]["name"], &event["object"]["spec"]),
+            (&json!("b"), &json!({field: 2}))
+        );
+    }
+    // A write that changes nothing brings the object into the new version, once.
+    let same = api.ok(&format!("PUT {v2}/a"), first.clone()).await;
+    assert_ne!(same["metadata"]["resourceVersion"], first["metadata"]["resourceVersion"]);
+    let again = api.ok(&format!("PUT {v2}/a"), same.clone()).await;
+    assert_eq!(again["metadata"]["resourceVersion"], same["metadata"]["resourceVersion"]);
+    // And back: objects of three times stand beside each other.
+    api.ok(&format!("POST {v1}"), json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "c"}, "spec": {"count": 3}})).await;
+    api.ok(&format!("PATCH {at}"), storing("v2")).await;
+    api.ok(&format!("POST {v2}"), named("d", 4)).await;
+    let list = api.ok(&format!("GET {v2}"), Value::Null).await;
+    let sizes: Vec<&Value> = list["items"].as_array().unwrap().iter().map(|i| &i["spec"]["size"]).collect();
+    assert_eq!(sizes, [1, 2, 3, 4]);
+    let patched = api.ok(&format!("PATCH {v1}/b"), json!({"spec": {"max": 9}})).await;
+    assert_eq!(patched["spec"], json!({"count": 2, "max": 9}));
+    // Begins to go, and goes, in whatever version it is.
+    api.ok(&format!("PATCH {v2}/c"), json!({"metadata": {"finalizers": ["example.com/f"]}})).await;
+    api.ok(&format!("PATCH {at}"), storing("v1")).await;
+    api.ok(&format!("DELETE {v2}/c"), Value::Null).await;
+    let going = api.ok(&format!("GET {v2}/c"), Value::Null).await;
+    assert_eq!(going["spec"], json!({"size": 3}));
+    let gone = api.ok(&format!("PATCH {v2}/c"), json!({"metadata": {"finalizers": null}})).await;
+    assert_eq!(gone["spec"], json!({"size": 3}));
+    // A version is kept for as long as something may be stored in it.
+    let only = json!({"spec": {"versions": [{"name": "v1", "served": true, "storage": true, "schema": schema("count")}]}});
+    let (code, refused) = api.send(&format!("PATCH {at}"), only.clone()).await;
+    assert_eq!(code, 422, "{refused}");
+    assert!(refused["message"].as_str().unwrap().contains("status.storedVersions[0]"), "{refused}");
+    api.ok(&format!("PATCH {at}/status"), json!({"status": {"storedVersions": ["v1"]}})).await;
+    api.ok(&format!("PATCH {at}"), only).await;
+}

@@ -176,3 +176,78 @@ fn a_folder_keeps_its_identity() {
     let Err(error) = Identity::of(&temp.0) else { panic!("it was read") };
     assert!(error.to_string().contains("identity.json"), "{error}");
 }
+
+#[tokio::test]
+async fn the_versions_of_stored_objects_are_known_after_a_restart() {
+    let temp = Temp::new();
+    let kept = start(&temp, Options::default());
+    let api = &kept.api;
+    let version = |name: &str, stored: bool| json!({"name": name, "served": true, "storage": stored, "schema": {"openAPIV3Schema": {"type": "object"}}});
+    let crd = |stored: &str| {
+        json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "widgets.e.com"},
+            "spec": {
+                "group": "e.com", "scope": "Namespaced", "names": {"plural": "widgets", "singular": "widget", "kind": "Widget"},
+                "versions": [version("v1", stored == "v1"), version("v2", stored == "v2")],
+            },
+        })
+    };
+    let crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    api.ok(&format!("POST {crds}"), crd("v1")).await;
+    let widgets = |version: &str| format!("/apis/e.com/{version}/namespaces/default/widgets");
+    let widget = |name: &str, version: &str| json!({"apiVersion": format!("e.com/{version}"), "kind": "Widget", "metadata": {"name": name}});
+    api.ok(&format!("POST {}", widgets("v1")), widget("old", "v1")).await;
+    api.ok(&format!("PATCH {crds}/widgets.e.com"), json!({"spec": crd("v2")["spec"]})).await;
+    api.ok(&format!("POST {}", widgets("v2")), widget("new", "v2")).await;
+    kept.stop().await;
+
+    /// What a converter was asked: it is asked only about objects of the other version.
+    fn mark(object: &mut Value, to: &str) -> Result<(), String> {
+        object["converted"] = format!("{} to {to}", object["apiVersion"].as_str().unwrap_or_default()).into();
+        Ok(())
+    }
+    let mut options = Options::default();
+    options.converters.insert("e.com".into(), mark);
+    let kept = start(&temp, options);
+    let list = kept.api.ok(&format!("GET {}", widgets("v2")), Value::Null).await;
+    let shown: Vec<String> = list["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|i| format!("{} {}", i["metadata"]["name"], i["converted"]))
+        .collect();
+    assert_eq!(shown, ["\"new\" null", "\"old\" \"e.com/v1 to e.com/v2\""]);
+    kept.stop().await;
+}
+
+#[tokio::test]
+async fn tokens_of_service_accounts_survive_a_restart() {
+    use muster_apiserver::access::Config;
+    let temp = Temp::new();
+    // The folder comes first, then what is kept in it.
+    start(&temp, Options::default()).stop().await;
+    let options = |signing_key: &str| Options {
+        access: Some(Config { signing_key: signing_key.into(), ..Config::default() }),
+        ..Options::default()
+    };
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"}});
+    let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
+    let review = |token: &Value| json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}});
+    let reviews = "POST /apis/authentication.k8s.io/v1/tokenreviews";
+
+    let kept = start(&temp, options(&Identity::of(&temp.0).unwrap().signing_key));
+    kept.api.ok("POST /api/v1/namespaces/default/serviceaccounts", account).await;
+    let path = "POST /api/v1/namespaces/default/serviceaccounts/robot/token";
+    let token = kept.api.ok(path, request).await["status"]["token"].clone();
+    kept.stop().await;
+
+    let kept = start(&temp, options(&Identity::of(&temp.0).unwrap().signing_key));
+    let known = kept.api.ok(reviews, review(&token)).await;
+    assert_eq!(known["status"]["user"]["username"], "system:serviceaccount:default:robot", "{known}");
+    kept.stop().await;
+
+    let kept = start(&temp, options("another key"));
+    let unknown = kept.api.ok(reviews, review(&token)).await;
+    assert_ne!(unknown["status"]["authenticated"], true, "{unknown}");
+    kept.stop().await;
+}

@@ -220,3 +220,31 @@ async fn a_policy_that_makes_no_sense_is_refused() {
     let binding = json!({"metadata": {"name": "x"}, "spec": {"policyName": "p", "validationActions": ["Deny", "Warn"]}});
     assert_eq!(api.send(&format!("POST {GROUP}/validatingadmissionpolicybindings"), binding).await.0, 422);
 }
+
+#[tokio::test]
+async fn a_policy_for_one_version_judges_requests_of_the_others() {
+    let api = cluster().await;
+    let of_v1 = |policy: Value| {
+        json!({"matchConstraints": {"matchPolicy": policy, "resourceRules": [{
+            "apiGroups": ["autoscaling"], "apiVersions": ["v1"], "operations": ["*"], "resources": ["horizontalpodautoscalers"]}]},
+            "validations": [{"expression": "object.spec.targetCPUUtilizationPercentage < 90", "messageExpression": "request.kind.version + ' for ' + request.requestKind.version"}]})
+    };
+    let scaler = |name: &str, percent: i64| {
+        json!({"metadata": {"name": name}, "spec": {
+            "maxReplicas": 3, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"},
+            "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": percent}}}],
+        }})
+    };
+    let post = "POST /apis/autoscaling/v2/namespaces/team-a/horizontalpodautoscalers";
+    put(&api, policy("cpu", "pods", of_v1(json!("Exact")))).await;
+    bind(&api, "cpu", json!({})).await;
+    api.ok(post, scaler("a", 95)).await;
+    let at = format!("{GROUP}/validatingadmissionpolicies/cpu");
+    api.ok(&format!("PATCH {at}"), json!({"spec": {"matchConstraints": {"matchPolicy": "Equivalent"}}}))
+        .await;
+    api.ok(post, scaler("b", 80)).await;
+    let (code, answer) = api.send(post, scaler("c", 95)).await;
+    let message = answer["message"].as_str().unwrap_or_default();
+    assert_eq!(code, 422, "{answer}");
+    assert!(message.ends_with("'cpu' with binding 'cpu-b' denied request: v1 for v2"), "{message}");
+}

@@ -87,7 +87,7 @@ async fn whoever_connects_is_known_by_what_they_show() {
             .unwrap();
     let to = listener.endpoint.clone();
     let tokens = Tokens::parse("alice-token,alice,7,team-a").unwrap();
-    let access = Some(Config { admin_token: to.token.clone(), tokens });
+    let access = Some(Config { admin_token: to.token.clone(), tokens, ..Config::default() });
     let server = ApiServer::new(Options { access, ..Options::default() });
     let ended = tokio::spawn(listener.serve(server, CancellationToken::new()));
     let whoami = async |identity: Option<&Identity>, token: &str| {

@@ -176,14 +176,14 @@ fn conversion(_: &str, review: Value) -> Value {
     })
 }
 
-#[tokio::test]
-async fn a_conversion_webhook_serves_both_versions() {
-    let (api, hooks) = (Api::new(), serve(conversion).await);
-    let schema = |field: &str| {
-        json!({"openAPIV3Schema": {"type": "object", "properties": {
-            "spec": {"type": "object", "properties": {field: {"type": "integer"}}}}}})
+/// A kind in two versions that `hooks` converts.
+fn things(hooks: &Hooks, stored: &str) -> Value {
+    let version = |name: &str, field: &str| {
+        json!({"name": name, "served": true, "storage": name == stored, "schema": {"openAPIV3Schema": {
+            "type": "object", "properties": {
+                "spec": {"type": "object", "properties": {field: {"type": "integer"}}}}}}})
     };
-    let crd = json!({
+    json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": {"name": "things.example.com"},
         "spec": {
@@ -191,17 +191,116 @@ async fn a_conversion_webhook_serves_both_versions() {
             "conversion": {"strategy": "Webhook", "webhook": {
                 "conversionReviewVersions": ["v1"],
                 "clientConfig": {"url": format!("{}/convert", hooks.url), "caBundle": hooks.ca_bundle}}},
-            "versions": [
-                {"name": "v1", "served": true, "storage": false, "schema": schema("count")},
-                {"name": "v2", "served": true, "storage": true, "schema": schema("size")},
-            ],
+            "versions": [version("v1", "count"), version("v2", "size")],
         },
-    });
-    api.ok("POST /apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd).await;
-    let thing = json!({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "t"}, "spec": {"count": 3}});
-    api.ok("POST /apis/example.com/v1/namespaces/default/things", thing).await;
-    let other = api.ok("GET /apis/example.com/v2/namespaces/default/things/t", Value::Null).await;
+    })
+}
+
+fn thing(name: &str, version: &str, spec: Value) -> Value {
+    json!({"apiVersion": format!("example.com/{version}"), "kind": "Thing", "metadata": {"name": name}, "spec": spec})
+}
+
+const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const V1: &str = "/apis/example.com/v1/namespaces/default/things";
+const V2: &str = "/apis/example.com/v2/namespaces/default/things";
+
+#[tokio::test]
+async fn a_conversion_webhook_serves_both_versions() {
+    let (api, hooks) = (Api::new(), serve(conversion).await);
+    api.ok(&format!("POST {CRDS}"), things(&hooks, "v2")).await;
+    api.ok(&format!("POST {V1}"), thing("t", "v1", json!({"count": 3}))).await;
+    let other = api.ok(&format!("GET {V2}/t"), Value::Null).await;
     assert_eq!(other["spec"], json!({"size": 3}));
-    let back = api.ok("GET /apis/example.com/v1/namespaces/default/things/t", Value::Null).await;
+    let back = api.ok(&format!("GET {V1}/t"), Value::Null).await;
     assert_eq!(back["spec"], json!({"count": 3}));
+}
+
+#[tokio::test]
+async fn the_stored_version_changes_even_where_the_webhook_is_down() {
+    let (api, hooks) = (Api::new(), serve(conversion).await);
+    api.ok(&format!("POST {CRDS}"), things(&hooks, "v1")).await;
+    api.ok(&format!("POST {V1}"), thing("old", "v1", json!({"count": 3}))).await;
+    // A port on which nobody answers.
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let down = Hooks { url: format!("https://{nobody}"), ca_bundle: hooks.ca_bundle.clone() };
+    let conversion = |hooks: &Hooks| json!({"spec": {"conversion": things(hooks, "v2")["spec"]["conversion"], "versions": things(hooks, "v2")["spec"]["versions"]}});
+    let at = format!("PATCH {CRDS}/things.example.com");
+    api.ok(&at, conversion(&down)).await;
+    let crd = api.ok(&format!("GET {CRDS}/things.example.com"), Value::Null).await;
+    assert_eq!(crd["status"]["storedVersions"], json!(["v1", "v2"]));
+    // What needs no conversion is served; what does is an error about the one object.
+    let old = api.ok(&format!("GET {V1}/old"), Value::Null).await;
+    assert_eq!(old["spec"], json!({"count": 3}));
+    let (code, answer) = api.send(&format!("GET {V2}/old"), Value::Null).await;
+    let message = answer["message"].as_str().unwrap_or_default();
+    assert_eq!(code, 500, "{answer}");
+    assert!(message.contains("conversion webhook for example.com/v1, Kind=Thing failed: Post"), "{message}");
+    api.ok(&format!("POST {V2}"), thing("new", "v2", json!({"size": 4}))).await;
+    let new = api.ok(&format!("GET {V2}/new"), Value::Null).await;
+    assert_eq!(new["spec"], json!({"size": 4}));
+    // It goes without being converted.
+    api.ok(&format!("POST {V2}"), thing("held", "v2", json!({"size": 5}))).await;
+    api.ok(&format!("DELETE {V1}/old"), Value::Null).await;
+    // Back to life, everything is read in both.
+    api.ok(&at, conversion(&hooks)).await;
+    for (path, field) in [(V1, "count"), (V2, "size")] {
+        let list = api.ok(&format!("GET {path}"), Value::Null).await;
+        let specs: Vec<&Value> = list["items"].as_array().unwrap().iter().map(|i| &i["spec"]).collect();
+        assert_eq!(specs, [&json!({field: 5}), &json!({field: 4})], "{path}");
+    }
+}
+
+/// `/convert` converts; `/seven` makes what v1 counts seven; `/few` refuses more than nine of v1, and says what it was asked about.
+fn versioned(path: &str, review: Value) -> Value {
+    if path == "/convert" {
+        return conversion(path, review);
+    }
+    let request = &review["request"];
+    let uid = &request["uid"];
+    let response = if path == "/seven" {
+        let patch = json!([{"op": "replace", "path": "/spec/count", "value": 7}]);
+        json!({"uid": uid, "allowed": true, "patchType": "JSONPatch", "patch": STANDARD.encode(patch.to_string())})
+    } else {
+        let seen = format!(
+            "{} for {}: {} was {}",
+            request["kind"]["version"].as_str().unwrap(),
+            request["requestKind"]["version"].as_str().unwrap(),
+            request["object"]["spec"],
+            request["oldObject"]["spec"],
+        );
+        let allowed = request["object"]["spec"]["count"].as_i64().is_some_and(|n| n < 9);
+        json!({"uid": uid, "allowed": allowed, "status": {"message": seen}, "warnings": [seen]})
+    };
+    json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "response": response})
+}
+
+#[tokio::test]
+async fn a_webhook_for_one_version_sees_requests_of_the_others() {
+    let (api, hooks) = (Api::new(), serve(versioned).await);
+    api.ok(&format!("POST {CRDS}"), things(&hooks, "v2")).await;
+    let rules = json!([{"apiGroups": ["example.com"], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": ["things"]}]);
+    let exact = json!({"rules": rules, "matchPolicy": "Exact"});
+    api.ok(MUTATING, configuration("MutatingWebhookConfiguration", &hooks, "/seven", exact.clone())).await;
+    api.ok(VALIDATING, configuration("ValidatingWebhookConfiguration", &hooks, "/few", exact)).await;
+    let other = api.ok(&format!("POST {V2}"), thing("a", "v2", json!({"size": 3}))).await;
+    assert_eq!(other["spec"], json!({"size": 3}), "an exact rule is about its own version only");
+    let own = api.ok(&format!("POST {V1}"), thing("b", "v1", json!({"count": 3}))).await;
+    assert_eq!(own["spec"], json!({"count": 7}));
+
+    let group = "/apis/admissionregistration.k8s.io/v1";
+    api.ok(&format!("DELETE {group}/mutatingwebhookconfigurations/hook"), Value::Null).await;
+    api.ok(&format!("DELETE {group}/validatingwebhookconfigurations/hook"), Value::Null).await;
+    let equivalent = json!({"rules": rules});
+    api.ok(MUTATING, configuration("MutatingWebhookConfiguration", &hooks, "/seven", equivalent.clone()))
+        .await;
+    api.ok(VALIDATING, configuration("ValidatingWebhookConfiguration", &hooks, "/few", equivalent)).await;
+    let changed = api.ok(&format!("POST {V2}"), thing("c", "v2", json!({"size": 3}))).await;
+    assert_eq!(changed["spec"], json!({"size": 7}), "changed in v1 and converted back");
+    api.ok("DELETE /apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/hook", Value::Null)
+        .await;
+    let (code, answer) = api.send(&format!("PATCH {V2}/c"), json!({"spec": {"size": 12}})).await;
+    let text =
+        "admission webhook \"a.example.com\" denied the request: v1 for v2: {\"count\":12} was {\"count\":7}";
+    assert_eq!((code, answer["message"].as_str()), (400, Some(text)), "{answer}");
+    assert_eq!(answer.get("reason"), None, "the webhook gave none");
 }

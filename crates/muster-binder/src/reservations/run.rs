@@ -3,11 +3,11 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use muster_runtime::api::Delete;
+use muster_runtime::api::{Delete, Scope};
 use muster_runtime::common::{BindRequest, Node, Pod};
 use muster_runtime::queue::{Next, Queue, work};
 use muster_runtime::store::Store;
-use muster_runtime::{Api, ApiError, Context, Key, Object};
+use muster_runtime::{Api, ApiError, Context, Key, Object, RESYNC};
 
 use super::plan::{Action, NODE_GONE, Observed, groups_of, groups_of_pod, is_open, plan, uses};
 use crate::binder::Binder;
@@ -61,7 +61,8 @@ struct Keeper {
 /// Runs until cancelled. `binder` is the one that binds in this process: it learns which nodes have shared GPUs.
 pub fn start(cx: &Context, binder: &Binder) -> impl Future<Output = ()> + Send + use<> {
     let cx = cx.named("muster-binder");
-    let pods = cx.stores.of::<Pod>();
+    // Few pods share a GPU, and only those are of interest: each has a label that is, or begins with, this.
+    let pods = Store::<Pod>::new(cx.api.clone(), Scope { mentions: GPU_GROUP, ..Scope::default() });
     let nodes = cx.stores.of::<Node>();
     let requests = cx.stores.of::<BindRequest>();
     let queue: Arc<Queue<String>> = Queue::new();
@@ -125,8 +126,9 @@ pub fn start(cx: &Context, binder: &Binder) -> impl Future<Output = ()> + Send +
             }
         });
     }
+    let watch = pods.clone().run(RESYNC, cx.cancel.clone());
     let keeper = Keeper { cx, binder: binder.clone(), pods, nodes, requests, index };
-    async move {
+    let work = async move {
         let cx = &keeper.cx;
         let synced = async {
             keeper.pods.synced().await;
@@ -137,6 +139,9 @@ pub fn start(cx: &Context, binder: &Binder) -> impl Future<Output = ()> + Send +
             return;
         }
         work("reservations", queue, 16, cx.cancel.clone(), |group| keeper.look(group)).await;
+    };
+    async move {
+        tokio::join!(watch, work);
     }
 }
 

@@ -4,7 +4,6 @@
 //! step the pod has the labels of this assignment and of no other.
 
 use std::collections::BTreeMap;
-use std::ops::Bound;
 
 use muster_runtime::api::Patch;
 use muster_runtime::object::Strings;
@@ -29,7 +28,7 @@ pub fn labels(groups: &[String]) -> Strings {
 pub fn groups(labels: &Strings) -> impl Iterator<Item = &str> {
     // Nearly no pod has any, and every pod is asked.
     labels
-        .range::<str, _>((Bound::Included(GPU_GROUP), Bound::Unbounded))
+        .starting_at(GPU_GROUP)
         .take_while(|(key, _)| key.starts_with(GPU_GROUP))
         .filter(|(key, _)| is_ours(key))
         .map(|(_, value)| value.as_str())
@@ -47,12 +46,12 @@ pub(crate) fn is_done(assignment: &Assignment, pod: &Pod) -> bool {
 /// Labels to set, and labels (null) to take away.
 fn change(groups: &[String], have: &Strings) -> BTreeMap<String, Value> {
     let wanted = labels(groups);
-    let stale = have.keys().filter(|key| is_ours(key) && !wanted.contains_key(*key));
+    let stale = have.keys().filter(|key| is_ours(key) && !wanted.contains_key(key));
     let mut change: BTreeMap<String, Value> = stale.map(|key| (key.clone(), Value::Null)).collect();
     change.extend(
         wanted
             .iter()
-            .filter(|(key, value)| have.get(*key) != Some(*value))
+            .filter(|(key, value)| have.get(key) != Some(*value))
             .map(|(key, value)| (key.clone(), json!(value))),
     );
     change

@@ -15,6 +15,7 @@ async fn on_a_real_server() {
         nodes: 0,
         port: 0,
         ttl: Duration::from_secs(300),
+        ..RealOptions::default()
     };
     let Some(plane) = or_skip(RealCluster::start(options).await).unwrap() else { return };
     let c = real(plane.client().await.unwrap(), 2, 2).await;

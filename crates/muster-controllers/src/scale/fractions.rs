@@ -145,7 +145,6 @@ fn scaling_pod(pod: &Pod, devices: i64, options: &Options) -> Value {
     let mut spec = json!({
         "restartPolicy": "OnFailure",
         "serviceAccountName": options.service_account,
-        "tolerations": pod.spec.tolerations,
         "nodeSelector": pod.spec.node_selector,
         "containers": [{
             "name": APP,
@@ -157,8 +156,10 @@ fn scaling_pod(pod: &Pod, devices: i64, options: &Options) -> Value {
     if !options.command.is_empty() {
         spec["containers"][0]["command"] = json!(options.command);
     }
-    if let Some(affinity) = &pod.spec.affinity {
-        spec["affinity"] = affinity.clone();
+    for (field, rule) in [("affinity", &pod.spec.affinity), ("tolerations", &pod.spec.tolerations)] {
+        if let Some(rule) = rule {
+            spec[field] = json!(rule);
+        }
     }
     json!({
         "apiVersion": "v1",

@@ -242,7 +242,39 @@ pub fn all() -> Vec<Case> {
             },
         ));
     }
+    cases.push(case("volcano/arrive", "Volcano's rules: a job of one pod where 10,000 such jobs are", |e| {
+        beside_many(e, e.size(1000), e.size(10_000))
+    }));
     cases
+}
+
+/// One of Volcano's gangs comes after the other, beside many that have their places.
+fn beside_many(effort: Effort, nodes: u32, jobs: u32) -> Outcome {
+    let mut outcome = Outcome::default();
+    let n = effort.repetitions(50);
+    let (mut cluster, policy) = crate::clusters::volcano(nodes, jobs + n as u32, 1);
+    let gangs = cluster.gangs.split_off(jobs as usize);
+    let pods = cluster.pods.split_off(jobs as usize);
+    let there = cluster.gangs.clone();
+    let (mut engine, _) = Engine::build(cluster, policy);
+    outcome.expect("pods bound", engine.cycle(Time(NOW)).binds.len(), jobs as usize);
+    engine.apply(there.into_iter().map(crate::clusters::running));
+    let mut costs = Vec::new();
+    let mut bound = 0;
+    for (gang, pod) in gangs.into_iter().zip(pods) {
+        let changes = [Change::PutGang(gang), Change::PutPod(pod)];
+        let (decisions, cost) = measured(|| {
+            engine.apply(changes);
+            engine.cycle(Time(NOW))
+        });
+        bound += decisions.binds.len();
+        costs.push(cost);
+    }
+    outcome.peak_kib = peak_kib();
+    outcome.expect("newcomers bound", bound, n);
+    outcome.figure("change to decision, median", percentile(&costs, 50));
+    outcome.figure("99th percentile", percentile(&costs, 99));
+    outcome
 }
 
 /// Volcano's gangs on empty nodes: all of them are bound.

@@ -230,6 +230,8 @@ pub fn volcano(nodes: u32, jobs: u32, pods: u32) -> (Cluster, Policy) {
         started: None,
         devices: Vec::new(),
         fit: None,
+        fit_weights: None,
+        images: Vec::new(),
     });
     for job in 0..jobs {
         bench::add_gang(&mut cluster, &format!("job-{job:05}"), "default", pods, job, &shape);
@@ -250,6 +252,14 @@ pub fn volcano(nodes: u32, jobs: u32, pods: u32) -> (Cluster, Policy) {
         Arc::make_mut(pod).volcano = Some(task.clone());
     }
     (cluster, volcano_policy())
+}
+
+/// A gang of Volcano's that has come to run.
+pub fn running(mut gang: Arc<Gang>) -> Change {
+    if let Some(facts) = &mut Arc::make_mut(&mut gang).volcano {
+        Arc::make_mut(facts).phase = volcano::Phase::Running;
+    }
+    Change::PutGang(gang)
 }
 
 fn volcano_policy() -> Policy {

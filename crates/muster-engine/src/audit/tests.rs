@@ -71,6 +71,7 @@ impl Case {
             gpus: Gpus { memory: Some(40_000), ..Gpus::default() },
             numa: None,
             attach_limits: Default::default(),
+            images: [].into(),
             load: None,
         };
         change(&mut node);

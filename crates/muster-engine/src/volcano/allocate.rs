@@ -43,7 +43,8 @@ impl Session<'_> {
                 }
                 self.jobs[job].phase = Phase::Inqueue;
             }
-            if !self.is_valid(job) {
+            // Hot: most jobs have what they asked for.
+            if self.st.gangs.rows[self.jobs[job].gang].n_pending == 0 || !self.is_valid(job) {
                 continue;
             }
             let sheet = self.worksheet(job);

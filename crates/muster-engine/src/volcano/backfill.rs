@@ -9,9 +9,9 @@ use muster_model::volcano::Phase;
 impl Session<'_> {
     pub fn backfill(&mut self) {
         for (job, pod) in self.modest_pods() {
-            let nodes = self.nodes.clone();
-            let fitting: Vec<NodeId> =
-                nodes.into_iter().filter(|n| self.predicate(pod, *n).is_ok()).collect();
+            // Whatever plugins there are, a node has so many places for pods and no more.
+            let fits = |n: &NodeId| self.fits_now(pod, *n) && self.predicate(pod, *n).is_ok();
+            let fitting: Vec<NodeId> = self.nodes.iter().copied().filter(fits).collect();
             let Some(node) = self.best(pod, None, &fitting) else { continue };
             let mark = self.st.mark();
             if !self.put(pod, node, true) {

@@ -16,7 +16,7 @@ const CLOSE: f64 = 0.000_001;
 #[derive(Default)]
 pub struct Fair {
     tree: bool,
-    /// By job: everything that it asks for.
+    /// By job, in a tree: everything that it asks for.
     requests: Vec<Res>,
 }
 
@@ -54,6 +54,9 @@ impl Session<'_> {
     pub fn open_fair(&mut self) {
         let Some(plugin) = self.plugin(|kind| matches!(kind, PluginKind::Drf)) else { return };
         self.fair.tree = plugin.enabled.has(Hook::Hierarchy);
+        if !self.fair.tree {
+            return;
+        }
         for job in &self.jobs {
             let mut sum = Res::default();
             for pod in &job.tasks {
@@ -72,7 +75,7 @@ impl Session<'_> {
     }
 
     /// The share of a job as it stands.
-    fn share_now(&self, job: usize) -> f64 {
+    pub fn share_now(&self, job: usize) -> f64 {
         let books = self.st.books.as_ref();
         let sums = books.and_then(|b| b.gangs.get(self.jobs[job].gang)).map_or(&[][..], |sums| sums);
         let parts = sums.iter().enumerate().filter(|(dim, held)| **held > 0 && self.total.get(*dim) > 0);
@@ -87,7 +90,7 @@ impl Session<'_> {
     }
 
     pub fn compare_shares(&self, a: usize, b: usize) -> Ordering {
-        self.share_now(a).total_cmp(&self.share_now(b))
+        self.standing(a).share.total_cmp(&self.standing(b).share)
     }
 
     /// Of these pods, those whose jobs would still have as large a share as the taker's.

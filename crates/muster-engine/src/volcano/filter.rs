@@ -134,7 +134,30 @@ impl Session<'_> {
 
     fn node_groups_of(&self, pod: PodId) -> Option<&muster_model::volcano::NodeGroups> {
         let job = self.job_of_pod(pod)?;
-        self.queues[self.jobs[job].queue].vc.node_groups.as_ref()
+        let from = *self.groups_from.get(self.jobs[job].queue)?;
+        self.queues[from].vc.node_groups.as_ref()
+    }
+
+    /// For each queue the one whose groups of nodes count: its own, or where it names none and the plugin looks at the tree, those of the nearest
+    /// queue above that does.
+    pub fn whose_node_groups(&self) -> Vec<usize> {
+        let own = 0..self.queues.len();
+        let nodegroup = self.plugin(|kind| matches!(kind, PluginKind::NodeGroup { .. }));
+        if !nodegroup.is_some_and(|plugin| plugin.enabled.has(Hook::Hierarchy)) {
+            return own.collect();
+        }
+        let by_name = self.queue_named();
+        let above = |queue: &usize| {
+            let parent = self.queues[*queue]
+                .model
+                .parent
+                .as_ref()
+                .map_or("root", |parent| muster_model::own_name(parent));
+            by_name.get(parent).copied().filter(|parent| parent != queue)
+        };
+        let line = |queue: usize| std::iter::successors(Some(queue), above).take(self.queues.len());
+        let says = |queue: &usize| self.queues[*queue].vc.node_groups.is_some();
+        own.map(|queue| line(queue).find(says).unwrap_or(queue)).collect()
     }
 
     fn node_group_allows(&self, pod: PodId, node: NodeId, strict: bool) -> bool {

@@ -8,6 +8,7 @@ use crate::state::St;
 use dense::IdVec;
 use muster_model::volcano::{Group, Hook, Phase, PluginKind, Tier};
 use muster_model::{Key, Name, Reason, Time};
+use std::cell::Cell;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,6 +30,8 @@ pub struct Job {
     pub key: Key,
     pub uid: Name,
     pub created: Time,
+    /// Its place by age, where nobody prefers one to another.
+    pub rank: u32,
     pub queue: usize,
     pub priority: i32,
     pub model: Arc<Group>,
@@ -49,6 +52,15 @@ pub struct Job {
     pub given_domain: Option<usize>,
     /// Roles of sub-groups that found no node.
     pub failed: BTreeSet<(usize, Name)>,
+    pub standing: Cell<Option<Standing>>,
+}
+
+/// What decides whose turn it is and changes with a job's pods, as it was when these had moved so often.
+#[derive(Clone, Copy)]
+pub struct Standing {
+    moves: u32,
+    pub is_ready: bool,
+    pub share: f64,
 }
 
 pub struct Sub {
@@ -140,6 +152,7 @@ impl Session<'_> {
                 key: model.key.clone(),
                 uid: model.uid.clone(),
                 created: model.created,
+                rank: 0,
                 queue,
                 priority: model.priority,
                 phase: group.phase,
@@ -153,8 +166,20 @@ impl Session<'_> {
                 domain: given,
                 given_domain: given,
                 failed: BTreeSet::new(),
+                standing: Cell::new(None),
                 model: group,
             });
+        }
+        self.rank_jobs();
+    }
+
+    /// The oldest first, then by uid and key.
+    fn rank_jobs(&mut self) {
+        let mut order: Vec<usize> = (0..self.jobs.len()).collect();
+        let age = |job: usize| (self.jobs[job].created, &self.jobs[job].uid, &self.jobs[job].key);
+        order.sort_by(|a, b| age(*a).cmp(&age(*b)));
+        for (rank, job) in order.into_iter().enumerate() {
+            self.jobs[job].rank = rank as u32;
         }
     }
 
@@ -218,6 +243,20 @@ impl Session<'_> {
     fn n_best_effort(&self, job: usize) -> u32 {
         let row = &self.jobs[job];
         if row.has_best_effort { self.waiting_best_effort(&row.tasks) } else { 0 }
+    }
+
+    /// Hot: two jobs are asked about at every step of every heap.
+    pub fn standing(&self, job: usize) -> Standing {
+        let row = &self.jobs[job];
+        let moves = self.st.gangs.rows[row.gang].moves;
+        match row.standing.get().filter(|known| known.moves == moves) {
+            Some(known) => known,
+            None => {
+                let now = Standing { moves, is_ready: self.is_ready(job), share: self.share_now(job) };
+                row.standing.set(Some(now));
+                now
+            }
+        }
     }
 
     pub fn is_ready(&self, job: usize) -> bool {

@@ -89,6 +89,15 @@ pub struct Session<'a> {
     /// What was requested on nodes when the session began, where nobody keeps it up to date.
     frozen: Option<IdVec<NodeId, crate::state::Requested>>,
     enqueue_configured: bool,
+    /// By node: pods that were put there in this session, some of them perhaps taken back; kept where a plugin guesses what load they bring.
+    placed: IdVec<NodeId, Vec<PodId>>,
+    guesses_load: bool,
+    /// By queue: the queue whose groups of nodes count for it, itself or one above.
+    groups_from: Vec<usize>,
+    /// The plugins that say whose turn it is among jobs, in order.
+    job_order: Vec<PluginKind>,
+    /// On how many nodes there is an image.
+    images: BTreeMap<Name, u32>,
     /// Pods that were given a place in mind, and whose gangs are not whole.
     held: Vec<PodId>,
     /// Every other node may be used too, but only when these will not do.
@@ -161,11 +170,19 @@ impl<'a> Session<'a> {
             domains,
             frozen: None,
             enqueue_configured,
+            placed: IdVec::new(),
+            guesses_load: conf.tiers.iter().flatten().any(|p| matches!(p.kind, PluginKind::Usage(_))),
+            groups_from: Vec::new(),
+            job_order: Vec::new(),
+            images: BTreeMap::new(),
             held: Vec::new(),
             ranked: Ranked::default(),
             shard: shard.filter(|_| conf.shard.as_ref().is_some_and(|s| !s.hard)),
             conf,
         };
+        session.job_order = session.voters(Hook::JobOrder).flatten().cloned().collect();
+        session.groups_from = session.whose_node_groups();
+        session.count_images();
         session.read_jobs();
         session.recover_domains();
         session.open_quotas();
@@ -225,7 +242,10 @@ impl<'a> Session<'a> {
         if share.is_some_and(|share| self.st.share_is_refused(node, share)) {
             return false;
         }
-        let now = now && self.st.has_company_now(pod, node) && self.st.bears_who_leaves(pod, node);
+        let now = now && {
+            let unsure = self.held_by_others(pod);
+            self.st.has_company_now(pod, node, &unsure) && self.st.bears_who_leaves(pod, node)
+        };
         let (now, extra) = match self.st.take_devices(pod, node, now) {
             Some(taken) => taken,
             // Where no plugin looks at claims, they hold nobody up.
@@ -234,7 +254,31 @@ impl<'a> Session<'a> {
         };
         let st = if now { St::Allocated } else { St::Pipelined };
         self.st.move_pod(pod, Spot { st, on_trial: false, node: Some(node), extra });
+        if self.guesses_load {
+            let placed = self.placed.ensure(node);
+            if !placed.contains(&pod) {
+                placed.push(pod);
+            }
+        }
         true
+    }
+
+    /// Pods of other gangs that have a place in mind only.
+    fn held_by_others(&self, pod: PodId) -> Vec<PodId> {
+        let row = self.st.pods.row(pod);
+        // Nobody else is asked who else is there.
+        if self.st.classes.rows[row.class].shape.pods.affinity.is_empty() {
+            return Vec::new();
+        }
+        let own = row.gang;
+        let in_mind = |p: &PodId| {
+            let row = self.st.pods.row(*p);
+            row.gang != own && row.spot.st == St::Allocated && !row.committed
+        };
+        let mut pods: Vec<PodId> = self.held.iter().copied().filter(in_mind).collect();
+        pods.sort_unstable();
+        pods.dedup();
+        pods
     }
 
     /// Tells a pod to go, on the record.

@@ -33,10 +33,11 @@ pub enum Question {
         sub: Name,
         domains: Vec<Name>,
     },
-    /// Whether the filters allow a pod on a node.
+    /// Whether the filters allow a pod on a node, with this load measured on it.
     Fits {
         pod: Key,
         node: Name,
+        load: Option<Load>,
     },
     /// Whether a gang may be let in; and that it is.
     MayEnter {
@@ -82,14 +83,6 @@ impl State {
     /// Opens a session, asks, and takes everything back but measured loads.
     pub fn ask_volcano(&mut self, questions: &[Question]) -> Vec<Answer> {
         let Some(conf) = self.policy.volcano.clone() else { return vec![Answer::Unknown; questions.len()] };
-        for question in questions {
-            if let Question::Score { node, load: Some(load), .. } = question
-                && let Some(id) = self.nodes.get(node)
-                && let Some(model) = &mut self.nodes.rows[id].model
-            {
-                Arc::make_mut(model).load = Some(*load);
-            }
-        }
         let mark = self.mark();
         let mut ledger = Ledger::default();
         let mut session = Session::open(self, &mut ledger, conf);
@@ -103,6 +96,13 @@ impl State {
 
 impl Session<'_> {
     fn answer(&mut self, question: &Question) -> Option<Answer> {
+        if let Question::Score { node, load: Some(load), .. } | Question::Fits { node, load: Some(load), .. } =
+            question
+            && let Some(id) = self.st.nodes.get(node)
+            && let Some(model) = &mut self.st.nodes.rows[id].model
+        {
+            Arc::make_mut(model).load = Some(*load);
+        }
         Some(match question {
             Question::Score { pod, node, .. } => {
                 Answer::Scores(self.scores(self.pod(pod)?, None, &[self.node(node)?]))
@@ -118,7 +118,7 @@ impl Session<'_> {
                 let named: Option<Vec<usize>> = domains.iter().map(|name| self.domains.named(name)).collect();
                 Answer::Scores(self.score_domains(job, sub, &named?))
             }
-            Question::Fits { pod, node } => match self.predicate(self.pod(pod)?, self.node(node)?) {
+            Question::Fits { pod, node, .. } => match self.predicate(self.pod(pod)?, self.node(node)?) {
                 Ok(()) => Answer::Fits,
                 Err(unfit) => Answer::Refused { for_now: unfit == Unfit::ForNow },
             },

@@ -126,8 +126,6 @@ impl Session<'_> {
     fn count_let_in(&mut self, job: usize) {
         let row = &self.jobs[job];
         let queue = row.queue;
-        let allocated = self.allocated_of(job);
-        let least = self.quotas.least[job].clone();
         let n_allocated: u32 =
             [St::Bound, St::Binding, St::Running, St::Allocated].iter().map(|st| self.count(job, *st)).sum();
         let let_in = match row.phase {
@@ -135,13 +133,22 @@ impl Session<'_> {
             Phase::Running => n_allocated >= row.model.min_member,
             _ => false,
         };
-        let elastic = allocated.beyond(&least.clone().unwrap_or_default());
-        self.quotas.elastic[queue].add_all(&elastic);
-        if let (Some(least), true) = (least, let_in) {
-            let mut rest = least.beyond(&allocated);
-            rest = rest.beyond(&self.gated_of(job));
-            self.quotas.inqueue[queue].add_all(&rest);
-            self.quotas.all_inqueue.add_all(&rest);
+        // Hot: every job is asked about in every session, and most of those that wait hold nothing.
+        if n_allocated == 0 && !let_in {
+            return;
+        }
+        let (allocated, gated) = (self.allocated_of(job), self.gated_of(job));
+        let Quotas { elastic, inqueue, all_inqueue, least, .. } = &mut self.quotas;
+        let least = least[job].as_ref();
+        for dim in allocated.names() {
+            let beyond = allocated.get(dim) - least.map_or(0, |least| least.get(dim));
+            elastic[queue].add(dim, beyond.max(0));
+        }
+        let Some(least) = least.filter(|_| let_in) else { return };
+        for dim in least.names() {
+            let rest = (least.get(dim) - allocated.get(dim)).max(0) - gated.get(dim);
+            inqueue[queue].add(dim, rest.max(0));
+            all_inqueue.add(dim, rest.max(0));
         }
     }
 
@@ -538,6 +545,9 @@ impl Session<'_> {
         let queue = self.jobs[job].queue;
         self.quotas.inqueue[queue].add_all(&rest);
         self.quotas.all_inqueue.add_all(&rest);
+        if self.plugin(|kind| matches!(kind, PluginKind::ResourceQuota)).is_none() {
+            return;
+        }
         let namespace = self.jobs[job].key.namespace.clone();
         for (name, amount) in self.quota_names(job) {
             *self.quotas.pending.entry(namespace.clone()).or_default().entry(name).or_default() += amount;

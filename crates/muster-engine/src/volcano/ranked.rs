@@ -29,7 +29,6 @@ impl Session<'_> {
             return None;
         }
         let class = self.st.pods.row(pod).class;
-        self.st.classes.settle(self.st.classes.rows[class].rule, &self.st.nodes);
         let mut ranked = std::mem::take(&mut self.ranked);
         let orders = ranked.by_class.entry(class).or_default();
         for (order, now) in orders.iter_mut().zip([true, false]) {
@@ -47,11 +46,10 @@ impl Session<'_> {
 
     /// Where a node stands: the higher its score, the sooner. Only nodes that will do have a place.
     fn rank(&self, pod: PodId, node: NodeId, now: bool) -> Option<i64> {
-        let class = &self.st.classes.rows[self.st.pods.row(pod).class];
-        if !self.st.classes.allowed(class.rule)?.contains(node) && self.frozen.is_none() {
+        // The filters alone say which nodes will do, so that those who are searched for get the same answer.
+        if !self.domains.rows[self.domains.top()].set.contains(node) {
             return None;
         }
-        self.st.nodes.rows[node].model.as_ref()?;
         // What is idle may be promised to somebody who came before.
         let fits = self.fits_soon(pod, node) && (!now || self.fits_now(pod, node));
         if !fits || self.predicate(pod, node).is_err() {
@@ -73,6 +71,10 @@ impl Session<'_> {
                 allowed
             }
         };
+        // Images are no part of a class.
+        if self.looks_at_images(pod) {
+            return false;
+        }
         let row = self.st.pods.row(pod);
         let key = (row.class, row.guest);
         if let Some(plain) = self.ranked.plain.get(&key) {

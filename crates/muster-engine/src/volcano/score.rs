@@ -7,9 +7,10 @@ use super::Session;
 use super::amounts::Res;
 use crate::ids::{NodeId, PodId};
 use crate::nodes::{CPU_DIM, GPU_DIM, MEMORY_DIM, Nodes, amount_of};
+use crate::state::St;
 use dense::Id;
-use muster_model::volcano::{FitType, Hook, Packing, PluginKind, StrategyConf, Weights};
-use muster_model::{Resource, TaintEffect};
+use muster_model::volcano::{FitType, Hook, Load, Packing, PluginKind, Shadow, StrategyConf, Weights};
+use muster_model::{Name, Resource, TaintEffect};
 
 impl Session<'_> {
     /// The best of some nodes: the highest score, then the first by name.
@@ -107,10 +108,50 @@ impl Session<'_> {
             let score = |s: i64| if most > least { 100 * (s - least) / (most - least) } else { 0 };
             add(weights.pod_affinity, &mut raw.into_iter().map(score));
         }
+        if weights.image_locality != 0 && self.looks_at_images(pod) {
+            add(weights.image_locality, &mut nodes.iter().map(|n| self.image_score(pod, *n)));
+        }
         if weights.spread != 0 && self.st.company.likes_to_spread(row.guest) {
             add(weights.spread, &mut self.st.company.spread_scores(row.guest, nodes).into_iter());
         }
         sums
+    }
+
+    /// Counts the nodes that have each image, where anybody asks for that.
+    pub fn count_images(&mut self) {
+        let looks = |kind: &PluginKind| matches!(kind, PluginKind::NodeOrder(w) if w.image_locality != 0);
+        if self.plugin(looks).is_none() {
+            return;
+        }
+        for node in &self.nodes {
+            let images = self.st.nodes.rows[*node].model.iter().flat_map(|model| model.images.keys());
+            for image in images {
+                *self.images.entry(image.clone()).or_default() += 1;
+            }
+        }
+    }
+
+    /// Whether any node has an image of the pod's.
+    pub fn looks_at_images(&self, pod: PodId) -> bool {
+        let images = self.task(pod).map_or(&[][..], |task| &task.images);
+        !self.images.is_empty() && images.iter().any(|image| self.images.contains_key(image))
+    }
+
+    /// How much of what a pod's containers need has not to be fetched, in hundredths: what is on many nodes counts more, so that pods do not all go
+    /// where an image is.
+    fn image_score(&self, pod: PodId, node: NodeId) -> i64 {
+        const LEAST: i64 = 23 << 20;
+        const MOST_EACH: i64 = 1000 << 20;
+        let (Some(task), Some(model)) = (self.task(pod), &self.st.nodes.rows[node].model) else { return 0 };
+        let spread =
+            |image: &Name| f64::from(*self.images.get(image).unwrap_or(&0)) / self.nodes.len() as f64;
+        let here = task
+            .images
+            .iter()
+            .filter_map(|image| Some((*model.images.get(image)? as f64 * spread(image)) as i64));
+        let most = MOST_EACH.saturating_mul(task.images.len().max(1) as i64);
+        let sum = here.fold(0_i64, i64::saturating_add).clamp(LEAST, most);
+        100 * (sum - LEAST) / (most - LEAST)
     }
 
     /// What is requested on a node, as kube-scheduler counts it: of every resource, and of CPU and memory with the little that silent pods count.
@@ -206,26 +247,35 @@ impl Session<'_> {
         let mut sum = 0.0;
         let mut weights = 0;
         let own = self.task(pod).and_then(|t| t.fit);
+        let own_weights = self.task(pod).and_then(|t| t.fit_weights.as_ref());
         for (dim, asked) in need.iter() {
             let dim = *dim as usize;
             let Some(resource) = self.st.nodes.dims.iter().find(|(id, _)| id.index() == dim).map(|(_, r)| r)
             else {
                 continue;
             };
-            let Some((fit, weight)) = conf.resources.iter().find_map(|(name, given)| {
-                let matches = match name.strip_suffix('*') {
-                    Some(prefix) => resource_name(resource).starts_with(prefix),
-                    None => resource_named(name) == *resource,
-                };
-                matches.then_some(*given)
-            }) else {
-                continue;
+            let configured = strategy_of(conf, resource);
+            // A pod that says how much each resource counts names all that count.
+            let (fit, weight) = match (own_weights, configured) {
+                (None, None) => continue,
+                (None, Some(configured)) => configured,
+                (Some(own), configured) => {
+                    let Some((_, weight)) = own.iter().find(|(name, _)| resource_named(name) == *resource)
+                    else {
+                        continue;
+                    };
+                    (configured.map_or(FitType::LeastAllocated, |(fit, _)| fit), *weight)
+                }
             };
             weights += weight;
             let cap = self.st.nodes.cap(node, dim);
             let used = cap - self.st.nodes.idle(node, dim) + asked;
-            if cap == 0 || used > cap {
+            if cap == 0 {
                 continue;
+            }
+            if used > cap {
+                sum = 0.0;
+                break;
             }
             let part = match own.unwrap_or(fit) {
                 FitType::MostAllocated => used as f64 / cap as f64,
@@ -276,10 +326,37 @@ impl Session<'_> {
         if weights <= 0 {
             return 0.0;
         }
-        let free = |percent: i64| (100_000 - percent) as f64 / 1000.0;
-        (free(load.cpu) * conf.cpu_weight as f64 + free(load.memory) * conf.memory_weight as f64)
+        let shadow = self.shadow(&conf.shadow, node, load);
+        let free = |percent: i64, shadow: f64| (100_000 - percent) as f64 / 1000.0 - 100.0 * shadow;
+        (free(load.cpu, shadow[0]) * conf.cpu_weight as f64
+            + free(load.memory, shadow[1]) * conf.memory_weight as f64)
             / weights as f64
             * conf.weight as f64
+    }
+
+    /// Which part of a node's CPU and memory the pods will use that were placed there since its load was measured; as much as is free at most.
+    fn shadow(&self, conf: &Shadow, node: NodeId, load: Load) -> [f64; 2] {
+        let here =
+            |pod: &PodId| self.st.pods.row(*pod).spot.node == Some(node) && self.status(*pod).is_active();
+        let lately = |pod: &PodId| self.status(*pod) == St::Binding;
+        let before = &self.st.nodes.rows[node].pods;
+        let now = self.placed.get(node).map_or(&[][..], Vec::as_slice);
+        let new = || before.iter().filter(|p| lately(p)).chain(now).copied().filter(here);
+        let dims = [(CPU_DIM, conf.modest_cpu, load.cpu), (MEMORY_DIM, conf.modest_memory, load.memory)];
+        dims.map(|(dim, modest, percent)| {
+            let cap = self.st.nodes.cap(node, dim);
+            if cap <= 0 {
+                return 0.0;
+            }
+            let expected = |pod: PodId| match self.is_best_effort(pod) {
+                true => modest as f64,
+                false => amount_of(self.need(pod), dim).unwrap_or(0) as f64 * conf.ratio as f64 / 1000.0,
+            };
+            // Load is in thousandths of a percent, the threshold in thousandths.
+            let risk = if percent >= conf.risk_threshold * 100 { conf.risk_factor } else { 1000 };
+            let sum: f64 = new().map(expected).sum::<f64>() * risk as f64 / 1000.0;
+            (sum / cap as f64).min((100_000 - percent).max(0) as f64 / 100_000.0)
+        })
     }
 
     /// Which part of the roles that a pod wants near itself is on a node, in hundredths.
@@ -305,6 +382,20 @@ impl Session<'_> {
             .count();
         (here as f64 - against as f64) * 100.0 / (row.n_tasks.max(1) as f64)
     }
+}
+
+/// What a strategy says of a resource: by its name, or by the longest beginning of it.
+fn strategy_of(conf: &StrategyConf, resource: &Resource) -> Option<(FitType, i64)> {
+    let by_name = conf.resources.iter().find(|(name, _)| resource_named(name) == *resource);
+    let by_prefix = || {
+        let full = resource_name(resource);
+        let prefix = |name: &str| {
+            name.strip_suffix('*').filter(|p| !p.is_empty() && full.starts_with(*p)).map(str::len)
+        };
+        let fitting = conf.resources.iter().filter_map(|given| Some((prefix(given.0)?, given)));
+        fitting.max_by_key(|(length, _)| *length).map(|(_, given)| given)
+    };
+    by_name.or_else(by_prefix).map(|(_, given)| *given)
 }
 
 /// The resource that a Kubernetes name means.

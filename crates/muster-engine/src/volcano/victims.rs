@@ -98,7 +98,9 @@ impl Session<'_> {
             |_| true,
             |kind| match kind {
                 PluginKind::Gang => Some(candidates.to_vec()),
-                PluginKind::Priority if !reclaim => Some(keep(&lower)),
+                // Between queues priority is no matter, and everybody may go.
+                PluginKind::Priority if reclaim => Some(candidates.to_vec()),
+                PluginKind::Priority => Some(keep(&lower)),
                 PluginKind::Conformance => Some(keep(&|p| !self.task(p).is_some_and(|t| t.critical))),
                 PluginKind::Capacity(conf) if reclaim => {
                     self.spared_by_capacity(queue, asked, candidates, conf.ancestor_reclaim_level)

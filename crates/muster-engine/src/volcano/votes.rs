@@ -77,7 +77,7 @@ impl Session<'_> {
     pub fn job_before(&self, a: usize, b: usize) -> bool {
         let (l, r) = (&self.jobs[a], &self.jobs[b]);
         match self.compare_jobs(a, b) {
-            Ordering::Equal => (l.created, &l.uid, &l.key) < (r.created, &r.uid, &r.key),
+            Ordering::Equal => l.rank < r.rank,
             order => order == Ordering::Less,
         }
     }
@@ -85,33 +85,31 @@ impl Session<'_> {
     /// What the plugins think of two jobs.
     pub fn compare_jobs(&self, a: usize, b: usize) -> Ordering {
         let (l, r) = (&self.jobs[a], &self.jobs[b]);
-        for tier in self.voters(Hook::JobOrder) {
-            for kind in tier {
-                let order = match kind {
-                    PluginKind::Priority => r.priority.cmp(&l.priority),
-                    PluginKind::Gang => self.is_ready(a).cmp(&self.is_ready(b)),
-                    PluginKind::Drf => self.compare_shares(a, b),
-                    PluginKind::Sla { waiting } => {
-                        let due = |job: &super::Job| {
-                            let waiting = job.model.waiting.or(*waiting)?;
-                            Some(job.created + waiting)
-                        };
-                        match (due(l), due(r)) {
-                            (Some(l), Some(r)) => l.cmp(&r),
-                            (Some(_), None) => Ordering::Less,
-                            (None, Some(_)) => Ordering::Greater,
-                            (None, None) => Ordering::Equal,
-                        }
+        for kind in &self.job_order {
+            let order = match kind {
+                PluginKind::Priority => r.priority.cmp(&l.priority),
+                PluginKind::Gang => self.standing(a).is_ready.cmp(&self.standing(b).is_ready),
+                PluginKind::Drf => self.compare_shares(a, b),
+                PluginKind::Sla { waiting } => {
+                    let due = |job: &super::Job| {
+                        let waiting = job.model.waiting.or(*waiting)?;
+                        Some(job.created + waiting)
+                    };
+                    match (due(l), due(r)) {
+                        (Some(l), Some(r)) => l.cmp(&r),
+                        (Some(_), None) => Ordering::Less,
+                        (None, Some(_)) => Ordering::Greater,
+                        (None, None) => Ordering::Equal,
                     }
-                    PluginKind::Tdm(_) => {
-                        let preemptable = |job: &super::Job| job.model.preemptable.unwrap_or(false);
-                        preemptable(l).cmp(&preemptable(r))
-                    }
-                    _ => Ordering::Equal,
-                };
-                if order != Ordering::Equal {
-                    return order;
                 }
+                PluginKind::Tdm(_) => {
+                    let preemptable = |job: &super::Job| job.model.preemptable.unwrap_or(false);
+                    preemptable(l).cmp(&preemptable(r))
+                }
+                _ => Ordering::Equal,
+            };
+            if order != Ordering::Equal {
+                return order;
             }
         }
         Ordering::Equal

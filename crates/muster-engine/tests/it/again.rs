@@ -198,3 +198,57 @@ fn a_newcomer_does_not_stand_for_who_was_there() {
     cluster.pods.push(Arc::new(more));
     check(cluster, &["evict more", "evict runs", "promise high a"]);
 }
+
+/// A gang that needs five pods and has three groups of two, one of which it could do without: with two groups it has four, and half a group is of no use
+/// to it, so that it needs all three.
+#[test]
+fn a_group_that_is_needed_for_the_number_alone_comes_whole() {
+    for (gpus, expected) in [(6, 6), (5, 0)] {
+        let group = |name: &str, parent, min| Group { name: name.into(), parent, min, topology: None };
+        let groups = vec![
+            group("root", None, Min::Whole { pods: 5 }),
+            group("either", Some(0), Min::Children(Some(1))),
+            group("a", Some(1), Min::Pods(2)),
+            group("b", Some(1), Min::Pods(2)),
+            group("c", Some(0), Min::Pods(2)),
+        ];
+        let mut cluster = Cluster {
+            now: NOON,
+            nodes: vec![Arc::new(node("node", amounts(10_000, 1 << 30, gpus * GPU, 10)))],
+            queues: vec![Arc::new(queue("team", None))],
+            gangs: vec![Arc::new(gang("low", groups))],
+            ..Cluster::default()
+        };
+        for name in ["a", "b", "c"] {
+            for i in 0..2 {
+                let mut pod = pod(&format!("{name}{i}"), "low", one_gpu());
+                pod.group = Some(name.into());
+                cluster.pods.push(Arc::new(pod));
+            }
+        }
+        let decisions = Engine::build(cluster.clone(), Policy::default()).0.cycle(NOON);
+        assert_eq!(audit(&cluster, &Policy::default(), &decisions), vec![]);
+        assert_eq!(decisions.binds.len(), expected, "{gpus} GPUs");
+    }
+}
+
+/// A gang that needs five pods and two of three groups of two: a group that it could spare would leave it with four, so that it loses all of them.
+#[test]
+fn a_group_is_not_spared_if_the_number_needs_it() {
+    let pods: Vec<(String, &str)> = (0..6).map(|i| (i.to_string(), ["a", "b", "c"][i / 2])).collect();
+    let pods: Vec<(&str, &str, PodState)> =
+        pods.iter().map(|(name, group)| (&**name, *group, PodState::Running)).collect();
+    let mut cluster = groups_against(2, 2, &pods, &[("a", 2), ("b", 2), ("c", 2)]);
+    cluster.nodes = vec![Arc::new(node("node", amounts(10_000, 1 << 30, 6 * GPU, 10)))];
+    let low = cluster.gangs.iter_mut().find(|gang| &*gang.key.name == "low").unwrap();
+    let low = Arc::make_mut(low);
+    low.groups[0].name = "either".into();
+    for group in &mut low.groups {
+        group.parent = Some(group.parent.map_or(0, |parent| parent + 1));
+    }
+    low.groups
+        .insert(0, Group { name: "root".into(), parent: None, min: Min::Whole { pods: 5 }, topology: None });
+    let decisions = Engine::build(cluster.clone(), Policy::default()).0.cycle(NOON);
+    assert_eq!(audit(&cluster, &Policy::default(), &decisions), vec![]);
+    assert_eq!(decisions.evictions.len(), 6);
+}

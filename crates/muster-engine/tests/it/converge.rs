@@ -136,6 +136,8 @@ impl World {
                         started: None,
                         devices: Vec::new(),
                         fit: None,
+                        fit_weights: None,
+                        images: Vec::new(),
                     })
                 }),
             }));

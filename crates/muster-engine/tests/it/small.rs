@@ -25,6 +25,7 @@ pub fn node(name: &str, allocatable: Amounts) -> Node {
         gpus: Gpus { memory: Some(80_000), ..Gpus::default() },
         numa: None,
         attach_limits: BTreeMap::new(),
+        images: BTreeMap::new(),
         load: None,
     }
 }

@@ -7,8 +7,9 @@ use muster_model::volcano::{
     Queue as QueueFacts, Shard, SubGroup, Task, Weights,
 };
 use muster_model::{
-    Action, Cluster, Conditions, Decisions, Gang, Gpus, Group, Key, Min, Name, Node, Pod, PodState, Policy,
-    Preemptibility, Queue, Resource, Shape, Span, Time,
+    Action, AffinityTerm, Cluster, Conditions, Decisions, Dialect, Expr, Gang, Gpus, Group, Key,
+    LabelSelector, Min, Name, Node, Op, Pod, PodState, Policy, Preemptibility, Queue, Reach, Resource, Shape,
+    Span, Time,
 };
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -68,6 +69,7 @@ pub(crate) fn node(i: usize, amounts: [(Resource, i64); 3]) -> Arc<Node> {
         gpus: Gpus::default(),
         numa: None,
         attach_limits: BTreeMap::new(),
+        images: BTreeMap::new(),
         load: None,
     })
 }
@@ -177,6 +179,8 @@ pub(crate) fn cluster(world: &World) -> Cluster {
                     started: None,
                     devices: Vec::new(),
                     fit: None,
+                    fit_weights: None,
+                    images: Vec::new(),
                 })),
             }));
         }
@@ -284,16 +288,48 @@ proptest! {
         prop_assert_eq!(decide(one, &policy), decide(other, &policy));
     }
 
-    /// A soft shard of all nodes changes nothing but how the best node is found.
+    /// A soft shard of all nodes changes nothing but how the best node is found; whatever is the matter with some nodes, and whichever of them are
+    /// Volcano's.
     #[test]
-    fn keeping_nodes_in_order_decides_what_scanning_them_decides(world in world()) {
-        let ordered = policy(&ALL, false);
-        let mut scanned = ordered.clone();
+    fn keeping_nodes_in_order_decides_what_scanning_them_decides(
+        world in world(),
+        marks in proptest::collection::vec(0_usize..5, 4),
+        node_affinity in any::<bool>(),
+        apart in any::<bool>(),
+    ) {
+        let mut cluster = cluster(&world);
+        for (node, mark) in cluster.nodes.iter_mut().zip(marks) {
+            let node = Arc::make_mut(node);
+            match mark {
+                1 => node.conditions.pressure = true,
+                2 => node.conditions.unschedulable = true,
+                3 => node.conditions.ready = false,
+                _ => {}
+            }
+            if mark < 4 {
+                node.labels.insert("pool".into(), "red".into());
+            }
+        }
+        for pod in cluster.pods.iter_mut().step_by(2) {
+            let shape = Arc::make_mut(&mut Arc::make_mut(pod).shape);
+            shape.node.all = vec![Expr { key: "pool".into(), op: Op::In(vec!["red".into()]) }];
+        }
+        let mut ordered = policy(&ALL, false);
+        if apart {
+            let reach = Reach::Nodes { label: "pool".into(), values: vec!["red".into()] };
+            ordered.trees.insert(Dialect::Volcano, reach);
+        }
+        let mut conf = Conf::clone(ordered.volcano.as_ref().unwrap());
+        for plugin in conf.tiers.iter_mut().flatten() {
+            if let PluginKind::Predicates(filters) = &mut plugin.kind {
+                filters.node_affinity = node_affinity;
+            }
+        }
+        ordered.volcano = Some(Arc::new(conf.clone()));
         let nodes = (0..world.nodes.len()).map(|i| name("n", i)).collect();
-        let mut conf = Conf::clone(scanned.volcano.as_ref().unwrap());
         conf.shard = Some(Shard { hard: false, nodes });
-        scanned.volcano = Some(Arc::new(conf));
-        prop_assert_eq!(decide(cluster(&world), &ordered), decide(cluster(&world), &scanned));
+        let scanned = Policy { volcano: Some(Arc::new(conf)), ..ordered.clone() };
+        prop_assert_eq!(decide(cluster.clone(), &ordered), decide(cluster, &scanned));
     }
 
     /// With gang protection nobody falls below its minimum by preemption or reclaim. All plugins are in one tier: a later tier could take what
@@ -319,4 +355,34 @@ proptest! {
             );
         }
     }
+}
+
+/// A pod has a place in mind while its gang waits for another to be freed. Who needs the company of that pod is not bound beside it: nobody knows
+/// whether it will come.
+#[test]
+fn company_that_is_only_in_mind_is_not_there() {
+    let job = |cpu, pods, on: &[usize]| Job { queue: 0, min: pods, pods, cpu, priority: 0, on: on.to_vec() };
+    let jobs = vec![job(3, 1, &[1]), job(3, 2, &[]), job(1, 1, &[])];
+    let mut cluster = cluster(&World { nodes: vec![4, 3], capability: vec![20; 3], jobs });
+    let host = Name::from("kubernetes.io/hostname");
+    for node in &mut cluster.nodes {
+        let name = node.name.clone();
+        Arc::make_mut(node).labels.insert(host.clone(), name);
+    }
+    let [leaving, first, second, friend] = &mut cluster.pods[..] else { panic!("four pods") };
+    Arc::make_mut(leaving).state = PodState::Releasing;
+    let labels = Arc::new(BTreeMap::from([("team".into(), "a".into())]));
+    Arc::make_mut(first).labels = labels.clone();
+    Arc::make_mut(second).labels = labels;
+    let term = AffinityTerm {
+        namespaces: Some(["ns".into()].into()),
+        selector: LabelSelector { all: vec![Expr { key: "team".into(), op: Op::In(vec!["a".into()]) }] },
+        topology_key: host,
+    };
+    Arc::make_mut(&mut Arc::make_mut(friend).shape).pods.affinity = vec![term];
+    let policy = policy(&[Action::Allocate], false);
+    let decisions = decide(cluster.clone(), &policy);
+    assert_eq!(audit::audit(&cluster, &policy, &decisions), vec![]);
+    assert_eq!(decisions.binds, vec![]);
+    assert_eq!(decisions.held.iter().map(|p| p.pod.name.to_string()).collect::<Vec<_>>(), ["j1-0"]);
 }

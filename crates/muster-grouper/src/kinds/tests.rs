@@ -886,7 +886,8 @@ mod hostile {
         ]);
         let values =
             prop_oneof!["\\PC{0,12}", "[0-9]{1,30}", Just("worker".to_owned()), Just("0".to_owned())];
-        prop::collection::btree_map(keys.prop_map(str::to_owned), values, 0..8)
+        let pairs = prop::collection::vec((keys.prop_map(str::to_owned), values), 0..8);
+        pairs.prop_map(|pairs| pairs.into_iter().collect())
     }
 
     proptest! {

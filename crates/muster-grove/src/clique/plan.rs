@@ -257,7 +257,7 @@ pub fn ungate_patch(pod: &Pod, gates: &[&str], domain: &Strings) -> Value {
         .map(|name| json!({"$patch": "delete", "name": name}))
         .collect();
     let mut patch = json!({"metadata": {"uid": pod.metadata.uid}, "spec": {"schedulingGates": ours}});
-    let unsaid = domain.iter().filter(|(key, _)| !pod.spec.node_selector.contains_key(*key));
+    let unsaid = domain.iter().filter(|(key, _)| !pod.spec.node_selector.contains_key(key));
     for (key, value) in unsaid {
         patch["spec"]["nodeSelector"][key] = json!(value);
     }
@@ -271,12 +271,12 @@ fn marks(seen: &Seen<'_>, sorted: &Sorted<'_>, plan: &mut Plan) {
     for pod in &sorted.live {
         let mut patch = json!({});
         for (key, value) in &seen.marks.labels {
-            if pod.metadata.labels.get(*key) != Some(value) {
+            if pod.metadata.labels.get(key) != Some(value) {
                 patch["metadata"]["labels"][*key] = json!(value);
             }
         }
         for (key, value) in &seen.marks.annotations {
-            if pod.metadata.annotations.get(*key) != Some(value) {
+            if pod.metadata.annotations.get(key) != Some(value) {
                 patch["metadata"]["annotations"][*key] = json!(value);
             }
         }

@@ -176,7 +176,7 @@ pub fn patch(gang: &PodGang, raw_spec: &Value, want: &Want) -> Option<Value> {
         let is_ours_to_drop = |key: &str| {
             key == keys::TOPOLOGY_NAME || !(key.starts_with(keys::PREFIX) || keys::kai::STAMPS.contains(&key))
         };
-        for key in have.keys().filter(|key| !want.contains_key(*key) && is_ours_to_drop(key)) {
+        for key in have.keys().filter(|key| !want.contains_key(key) && is_ours_to_drop(key)) {
             patch["metadata"][field][key] = Value::Null;
         }
     }

@@ -460,6 +460,27 @@ async fn a_dead_scheduler_is_no_obstacle() {
     assert!((15.0..17.0).contains(&(world.now() - begun)), "{}", world.now() - begun);
 }
 
+/// Neither a replica that waited all the while nor a newcomer waits for each of the names that the dead had.
+#[tokio::test(start_paused = true)]
+async fn who_dies_is_waited_for_once_however_many_names_it_had() {
+    let all = "default-scheduler kai-scheduler koord-scheduler muster-scheduler t9k-scheduler volcano";
+    for waits in [true, false] {
+        let world = World::new().await;
+        let first = claim(&world.api(), world.clock, &wants(all, "m", false)).await.unwrap();
+        let next = |world: &World| {
+            let (api, clock) = (world.api(), world.clock);
+            tokio::spawn(async move { claim(&api, clock, &wants(all, "n", false)).await.unwrap() })
+        };
+        let replica = waits.then(|| next(&world));
+        seconds(61.0).await;
+        drop(first);
+        let died = world.now();
+        replica.unwrap_or_else(|| next(&world)).await.unwrap();
+        let waited = world.now() - died;
+        assert!((11.0..=21.0).contains(&waited), "{waited} {waits}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn nobody_there_costs_no_time() {
     let world = World::new().await;

@@ -38,7 +38,7 @@ fn question(probe: &Value, now: Time) -> Result<Question, String> {
             let domains = domains.into_iter().flat_map(|all| all.keys()).map(|name| name.as_str().into());
             Question::Domains { gang: whole, sub: sub.into(), domains: domains.collect() }
         }
-        "Predicate" => Question::Fits { pod: pod(), node: node() },
+        "Predicate" => Question::Fits { pod: pod(), node: node(), load: load(probe, now) },
         "JobEnqueueable" => Question::MayEnter { gang: gang(text("job")) },
         "JobEnqueued" => Question::Enter { gang: gang(text("job")) },
         "Allocate" => Question::Place { pod: pod(), node: node() },
@@ -84,7 +84,12 @@ pub fn more_objects(probes: &[Value], queue: &str) -> Vec<Value> {
 }
 
 /// Asks everything and says how answers differ from results.
-pub fn run(engine: &mut Engine, probes: &[Value], now: Time) -> Result<(Value, Vec<String>), String> {
+pub fn run(
+    engine: &mut Engine,
+    probes: &[Value],
+    objects: &[Value],
+    now: Time,
+) -> Result<(Value, Vec<String>), String> {
     let questions: Result<Vec<Question>, String> = probes.iter().map(|probe| question(probe, now)).collect();
     let questions = questions?;
     let answers = engine.ask_volcano(&questions, now);
@@ -92,7 +97,7 @@ pub fn run(engine: &mut Engine, probes: &[Value], now: Time) -> Result<(Value, V
     let mut actual = Vec::new();
     for (i, ((probe, question), answer)) in probes.iter().zip(&questions).zip(&answers).enumerate() {
         let got = value(question, answer);
-        if !agrees(probe, &got) {
+        if !agrees(probe, &got) && !alike(probe, &got, objects) {
             let name = probe.get("fn").and_then(Value::as_str).unwrap_or("");
             let want = probe.get("codes").or_else(|| probe.get("result")).unwrap_or(&Value::Null);
             differences.push(format!("probes[{i}] {name}: expected {want}, got {got}"));
@@ -129,6 +134,29 @@ fn agrees(probe: &Value, got: &Value) -> bool {
         Some(codes) => codes == got,
         None => same(probe.get("result").unwrap_or(&Value::Null), got),
     }
+}
+
+/// Whether other pods are named, but pods that nothing but their names tells apart: which of these go is anybody's choice.
+fn alike(probe: &Value, got: &Value, objects: &[Value]) -> bool {
+    let looks = |pods: &Value| -> Option<Vec<String>> {
+        let mut looks = Vec::new();
+        for name in pods.as_array()? {
+            let (namespace, name) = name.as_str()?.split_once('/')?;
+            let is_it = |object: &&Value| {
+                let metadata = &object["metadata"];
+                object["kind"] == "Pod" && metadata["namespace"] == namespace && metadata["name"] == name
+            };
+            let mut pod = objects.iter().find(is_it)?.clone();
+            let metadata = pod.get_mut("metadata")?.as_object_mut()?;
+            metadata.remove("name");
+            metadata.remove("uid");
+            looks.push(pod.to_string());
+        }
+        looks.sort();
+        Some(looks)
+    };
+    let is_victims = probe.get("fn").and_then(Value::as_str) == Some("VictimTasks");
+    is_victims && probe.get("result").is_some_and(|want| looks(want).is_some() && looks(want) == looks(got))
 }
 
 /// Equal up to a thousandth; a plugin that has nothing to say about nodes says nothing, which is zero.

@@ -80,6 +80,11 @@ impl Line {
         });
     }
 
+    /// The line of a program that takes this one's place: as up or down as this one is.
+    pub fn successor(&self) -> Line {
+        Line { state: Arc::new(watch::Sender::new(*self.state.borrow())) }
+    }
+
     /// A program that is gone stays gone.
     fn change(&self, change: impl FnOnce(&mut State)) {
         self.state.send_modify(|state| {

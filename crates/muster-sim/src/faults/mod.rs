@@ -123,22 +123,43 @@ pub struct FaultLayer {
 struct State {
     random: Random,
     rules: Vec<(Rule, Counter)>,
+    n_rules: u64,
     n_faults: u64,
     calm: bool,
 }
 
 #[derive(Debug, Default)]
 struct Counter {
+    id: RuleId,
     seen: u32,
     done: u32,
 }
 
+/// A rule that stands.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RuleId(u64);
+
 impl FaultLayer {
     pub fn new(seed: u64, rules: Vec<Rule>) -> Self {
         let rules = rules.into_iter().map(|rule| (rule, Counter::default())).collect();
-        FaultLayer {
-            state: Arc::new(Mutex::new(State { random: Random(seed), rules, n_faults: 0, calm: false })),
-        }
+        let state = State { random: Random(seed), rules, n_rules: 0, n_faults: 0, calm: false };
+        FaultLayer { state: Arc::new(Mutex::new(state)) }
+    }
+
+    /// One rule more, after those that stand.
+    pub fn add(&self, rule: Rule) -> RuleId {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.n_rules += 1;
+        let id = RuleId(state.n_rules);
+        state.rules.push((rule, Counter { id, ..Counter::default() }));
+        id
+    }
+
+    /// Takes a rule away that was added. Out: how often it struck.
+    pub fn remove(&self, id: RuleId) -> u64 {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let gone = state.rules.extract_if(.., |(_, counter)| counter.id == id);
+        gone.map(|(_, counter)| u64::from(counter.done)).sum()
     }
 
     /// Ends all faults; what is under way stays as it is.
@@ -169,7 +190,7 @@ impl FaultLayer {
             counter.seen = counter.seen.saturating_add(1);
             let due = counter.seen > rule.after && rule.times.is_none_or(|times| counter.done < times);
             if due && random.chance(rule.chance) {
-                counter.done += 1;
+                counter.done = counter.done.saturating_add(1);
                 *n_faults += 1;
                 return Some((rule.fault.clone(), Random(random.next())));
             }
@@ -180,10 +201,10 @@ impl FaultLayer {
 
 /// A small generator of numbers that look random; the seed is all its state.
 #[derive(Debug, Clone)]
-struct Random(u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -191,7 +212,12 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    fn chance(&mut self, per_thousand: u16) -> bool {
+    /// A number from 0 to below `n`; 0 if there is none.
+    pub(crate) fn below(&mut self, n: u64) -> u64 {
+        self.next().checked_rem(n).unwrap_or(0)
+    }
+
+    pub(crate) fn chance(&mut self, per_thousand: u16) -> bool {
         per_thousand >= 1000 || self.next() % 1000 < u64::from(per_thousand)
     }
 }
@@ -219,6 +245,18 @@ mod tests {
         assert_eq!(faults(&layer, &target("get", "pods", "a"), 1), "x");
         layer.calm();
         assert_eq!(faults(&layer, &target("get", "pods", "a"), 1), ".");
+    }
+
+    #[test]
+    fn rules_come_and_go() {
+        let layer = FaultLayer::new(1, Vec::new());
+        let (pods, nodes) = (layer.add(Rule::on("get", "pods")), layer.add(Rule::on("get", "nodes")));
+        assert_eq!(faults(&layer, &target("get", "pods", "a"), 3), "xxx");
+        assert_eq!(layer.remove(pods), 3);
+        assert_eq!(layer.remove(pods), 0);
+        assert_eq!(faults(&layer, &target("get", "pods", "a"), 1), ".");
+        assert_eq!(faults(&layer, &target("get", "nodes", "a"), 1), "x");
+        assert_eq!(layer.remove(nodes), 1);
     }
 
     #[test]

@@ -26,8 +26,9 @@
 //!     spot: true
 //! ```
 
+#[cfg(test)]
+mod messages;
 mod node;
-mod yaml;
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -39,6 +40,14 @@ use serde_saphyr::Spanned;
 pub use node::{INSTANCE_TYPE, NUMA_ZONES, NVLINK_GROUPS, PRICE, gpu_labels, gpu_uuid, node_address};
 
 use crate::object::{Strings, Taint};
+pub use crate::yaml::Place;
+use crate::yaml::{self, Format};
+
+const FILE: Format = Format {
+    list: "groups",
+    example: "write a list of node groups, each with a count, like `groups: [{name: h100, count: 4, gpus: 8}]`",
+    required: "`groups` and each group's `count` are required",
+};
 
 /// More nodes than any cluster has; what asks for more is a slip of the finger.
 pub const MAX_NODES: usize = 100_000;
@@ -55,31 +64,6 @@ pub enum FleetError {
     Field { file: String, place: Place, problem: String, fix: String },
     #[error("{flag}: {problem}; {fix}")]
     Flag { flag: &'static str, problem: String, fix: String },
-}
-
-/// Where in a file something is: the line and, if it can be told, the field.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Place {
-    pub line: Option<u64>,
-    pub field: Option<String>,
-}
-
-impl Place {
-    fn field(name: impl Into<String>) -> Self {
-        Place { line: None, field: Some(name.into()) }
-    }
-}
-
-impl std::fmt::Display for Place {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if let Some(line) = self.line {
-            write!(f, "line {line}: ")?;
-        }
-        match &self.field {
-            Some(field) => write!(f, "{field}: "),
-            None => Ok(()),
-        }
-    }
 }
 
 /// What every node has unless its group says otherwise, and what a node gets that someone creates without a status.
@@ -255,8 +239,10 @@ impl Fleet {
 
     /// Reads YAML text; `file` is the name for errors.
     pub fn parse(file: &str, text: &str, default_gpus: u32) -> Result<Self, FleetError> {
-        let parsed: FleetFile =
-            serde_saphyr::from_str(text).map_err(|error| yaml::explain(file, text, &error))?;
+        let parsed: FleetFile = serde_saphyr::from_str(text).map_err(|error| {
+            let yaml::Refusal { place, problem, fix } = yaml::explain(&FILE, text, &error);
+            FleetError::Field { file: file.to_owned(), place, problem, fix }
+        })?;
         let lines: Vec<u64> = parsed.groups.iter().map(|group| group.referenced.line()).collect();
         let groups: Result<Vec<Group>, FleetError> = parsed
             .groups
@@ -268,7 +254,12 @@ impl Fleet {
             let fleet = Fleet { groups };
             fleet.check(file).map(|()| fleet)
         };
-        groups.and_then(checked).map_err(|error| yaml::locate(error, text, &lines))
+        groups.and_then(checked).map_err(|error| match error {
+            FleetError::Field { file, place, problem, fix } => {
+                FleetError::Field { file, place: yaml::locate(&FILE, place, text, &lines), problem, fix }
+            }
+            other => other,
+        })
     }
 
     pub fn n_nodes(&self) -> usize {

@@ -105,7 +105,7 @@ fn wanted_capacity(node: &Node, shape: &Shape) -> Strings {
     let mut capacity = node.status.capacity.clone();
     let bare = capacity.is_empty();
     let mut fill = |name: &str, value: String| {
-        capacity.entry(name.to_owned()).or_insert(value);
+        capacity.add(name, value);
     };
     fill("cpu", shape.cpu.clone());
     fill("memory", shape.memory.clone());
@@ -121,7 +121,7 @@ fn wanted_capacity(node: &Node, shape: &Shape) -> Strings {
 fn wanted_allocatable(node: &Node, capacity: &Strings) -> Strings {
     let mut allocatable = node.status.allocatable.clone();
     for (name, value) in capacity {
-        allocatable.entry(name.clone()).or_insert_with(|| value.clone());
+        allocatable.add(name, value.as_str());
     }
     let unhealthy = unhealthy_gpus(node);
     let amounts = Amounts::read(capacity);

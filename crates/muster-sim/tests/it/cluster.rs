@@ -7,6 +7,8 @@ use std::time::Duration;
 use muster_apiserver::ApiServer;
 use muster_runtime::Context;
 use muster_runtime::api::{Delete, Patch};
+use muster_sim::Chaos;
+use muster_sim::chaos::{Gates, Told};
 use muster_sim::deployment::Deployment;
 use muster_sim::faults::FaultLayer;
 use muster_sim::job::Job;
@@ -41,6 +43,66 @@ pub async fn cluster(nodes: usize, gpus: u32) -> Cluster {
 
 /// A cluster whose simulation sees the server through faults; the test itself does not.
 pub async fn start(options: Options, faults: Option<FaultLayer>) -> Cluster {
+    let cluster = bare();
+    cluster.simulate(options, faults);
+    cluster.schedule();
+    cluster
+}
+
+/// A cluster whose scheduler and simulation are behind gates, and a plan that is carried out from the moment the nodes are ready. Out:
+/// also what is told of it.
+pub async fn on_a_bad_day(options: Options, chaos: &Chaos, seed: u64) -> (Cluster, Arc<Mutex<Vec<Told>>>) {
+    let cluster = bare();
+    let gates = Gates::new(seed);
+    let n_nodes = options.fleet.n_nodes();
+    let way = gates.simulation.layer(cluster.server.clone());
+    let run =
+        muster_sim::run(kube::Client::new(way, "default"), options, cluster.clock, cluster.cancel.clone());
+    tokio::spawn(async move { run.await.unwrap() });
+    let (behind, server, clock, cancel) =
+        (gates.clone(), cluster.server.clone(), cluster.clock, cluster.cancel.clone());
+    tokio::spawn(async move {
+        let scheduler = |_| {
+            let client = kube::Client::new(behind.services.layer(server.clone()), "default");
+            let life = cancel.child_token();
+            let (cx, write_events) = Context::new(client, "muster", clock, life.clone());
+            let scheduler: futures::future::BoxFuture<'static, ()> =
+                Box::pin(muster_scheduler::start(&cx, scheduler_options()));
+            async move {
+                let _ends_with_us = life.drop_guard();
+                tokio::join!(write_events, scheduler);
+            }
+        };
+        behind.mortal(&cancel, scheduler).await;
+    });
+    let all_ready = format!("{n_nodes} of {n_nodes} ready, 0 tainted");
+    cluster.until(Duration::from_secs(60), &all_ready, async |c| ready_nodes(c).await).await;
+    let told: Arc<Mutex<Vec<Told>>> = Arc::default();
+    let (chaos, api, cancel, hears) =
+        (chaos.clone(), cluster.api.clone(), cluster.cancel.clone(), told.clone());
+    tokio::spawn(async move {
+        muster_sim::chaos::run(
+            &chaos,
+            seed,
+            api,
+            gates,
+            |what| hears.lock().unwrap().push(what.clone()),
+            cancel,
+        )
+        .await;
+    });
+    (cluster, told)
+}
+
+fn scheduler_options() -> muster_scheduler::Options {
+    let mut options = muster_scheduler::Options::default();
+    options.settings.scheduler_names = vec!["default-scheduler".into()];
+    options.settings.implicit_default_queue = true;
+    options
+}
+
+/// A server with nothing beside it.
+fn bare() -> Cluster {
     let base = "2026-01-01T00:00:00Z".parse().unwrap();
     let clock = Clock::starting_at(base);
     let server = ApiServer::new(muster_apiserver::Options {
@@ -51,10 +113,7 @@ pub async fn start(options: Options, faults: Option<FaultLayer>) -> Cluster {
     let cancel = CancellationToken::new();
     tokio::spawn(cancel.clone().run_until_cancelled_owned(async move { background.run().await }));
     let api = Api::new(kube::Client::new(server.clone(), "default"), "test");
-    let cluster = Cluster { api, server, clock, asked: Asked::default(), cancel };
-    cluster.simulate(options, faults);
-    cluster.schedule();
-    cluster
+    Cluster { api, server, clock, asked: Asked::default(), cancel }
 }
 
 impl Cluster {
@@ -62,11 +121,8 @@ impl Cluster {
     fn schedule(&self) {
         let client = kube::Client::new(self.server.clone(), "default");
         let (cx, write_events) = Context::new(client, "muster", self.clock, self.cancel.clone());
-        let mut options = muster_scheduler::Options::default();
-        options.settings.scheduler_names = vec!["default-scheduler".into()];
-        options.settings.implicit_default_queue = true;
         tokio::spawn(write_events);
-        tokio::spawn(muster_scheduler::start(&cx, options));
+        tokio::spawn(muster_scheduler::start(&cx, scheduler_options()));
     }
 
     /// Starts one simulation; a second one is what a restart looks like.

@@ -4,6 +4,7 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "that is how tests fail")]
 
+mod chaos;
 mod cluster;
 mod controllers;
 mod faults;

@@ -3,10 +3,10 @@
 //! Upstream ignores an argument that does not exist; here it is named, with what it was probably meant to be.
 
 use crate::read::{At, Object};
-use crate::text;
+use crate::text::{self, Rounding};
 use muster_model::volcano::{
     CapacityConf, Conf, DeviceConf, Filters, FitType, Hook, Hooks, Packing, Plugin, PluginKind,
-    ReschedulingConf, StrategyConf, TdmConf, TopologyConf, UsageConf, Weights,
+    ReschedulingConf, Shadow, StrategyConf, TdmConf, TopologyConf, UsageConf, Weights,
 };
 use muster_model::{Action, Amounts, Diagnostic, Name, Policy, Resource, Span};
 use serde_json::Value;
@@ -482,15 +482,27 @@ fn usage(args: &Arguments<'_>) -> UsageConf {
     let thresholds = args.get("thresholds");
     let percent = |name: &str| thresholds.get(name).int().map(|n| n.saturating_mul(1000));
     let default = UsageConf::default();
-    for known in ["request_ratio", "burst_ratio", "risk_factor", "risk_threshold", "be_cpu", "be_mem"] {
-        args.get(known);
-    }
+    // What limits allow beyond requests is not known here, and by default it counts nothing.
+    args.get("burst_ratio");
+    let quantity = |key: &str, resource: Resource, default: i64| {
+        let quantity = args.get(key).quantity();
+        quantity.and_then(|q| text::amount(&resource, q, Rounding::Up).ok()).unwrap_or(default)
+    };
+    let ratio = |key: &str, default: i64| args.decimal(key).filter(|n| *n >= 0).unwrap_or(default).min(MOST);
+    let shadow = Shadow {
+        ratio: ratio("request_ratio", default.shadow.ratio),
+        risk_threshold: ratio("risk_threshold", default.shadow.risk_threshold),
+        risk_factor: ratio("risk_factor", default.shadow.risk_factor),
+        modest_cpu: quantity("be_cpu", Resource::Cpu, default.shadow.modest_cpu),
+        modest_memory: quantity("be_mem", Resource::Memory, default.shadow.modest_memory),
+    };
     UsageConf {
         weight: args.int("usage.weight").unwrap_or(default.weight),
         cpu_weight: args.int("cpu.weight").unwrap_or(default.cpu_weight),
         memory_weight: args.int("memory.weight").unwrap_or(default.memory_weight),
         cpu_threshold: if thresholds.exists() { percent("cpu") } else { default.cpu_threshold },
         memory_threshold: if thresholds.exists() { percent("mem") } else { default.memory_threshold },
+        shadow,
     }
 }
 

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "that is how a test fails")]
 
+mod chaos;
 mod convert;
 mod live;
 mod scenarios;

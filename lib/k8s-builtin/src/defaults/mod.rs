@@ -50,8 +50,9 @@ pub fn default_members(kind: &Kind, object: &mut Value) {
     normal::normalize(types, &Ty::Ref(kind.type_id), object);
     convert_before(kind, object);
     let Some(members) = object.as_object_mut() else { return };
-    for field in &types.get(kind.type_id).fields {
-        if let Some(entry) = members.get_mut(field.name) {
+    let def = types.get(kind.type_id);
+    for (name, entry) in members.iter_mut() {
+        if let Some(field) = def.field(name).filter(|field| field.filled) {
             fill_entry(types, &field.ty, entry);
         }
     }
@@ -68,7 +69,7 @@ pub fn blank(kind: &Kind) -> Value {
 }
 
 fn write_zeros(types: &Types, id: TypeId, object: &mut Value) {
-    for field in types.get(id).fields.iter().filter(|field| field.always) {
+    for field in types.get(id).unasked().filter(|field| field.always) {
         let mut zero = normal::zero(field);
         if let (Ty::Ref(id), true) = (&field.ty, zero.is_object()) {
             write_zeros(types, *id, &mut zero);
@@ -81,26 +82,32 @@ fn write_zeros(types: &Types, id: TypeId, object: &mut Value) {
 pub(crate) fn fill(types: &Types, id: TypeId, value: &mut Value) {
     let def = types.get(id);
     let Some(map) = value.as_object_mut() else { return };
-    for field in &def.fields {
+    for field in def.unasked() {
         if field.always && !field.keep_zero && matches!(field.ty, Ty::Ref(_)) && absent(map, field.name) {
             map.insert(field.name.to_owned(), Value::Object(Map::new()));
         }
     }
-    computed(&def.name, value);
+    if let Some(compute) = def.computed.before {
+        compute(value);
+    }
     let Some(map) = value.as_object_mut() else { return };
-    for field in &def.fields {
+    for field in def.unasked() {
         if let Some(default) = &field.default
             && absent(map, field.name)
         {
             map.insert(field.name.to_owned(), default.clone());
         }
-        if let Some(entry) = map.get_mut(field.name) {
+    }
+    for (name, entry) in map.iter_mut() {
+        if let Some(field) = def.field(name).filter(|field| field.filled) {
             fill_entry(types, &field.ty, entry);
         }
     }
-    after(&def.name, value);
+    if let Some(compute) = def.computed.after {
+        compute(value);
+    }
     let Some(map) = value.as_object_mut() else { return };
-    for field in &def.fields {
+    for field in def.unasked() {
         if field.always && absent(map, field.name) {
             map.insert(field.name.to_owned(), normal::zero(field));
         }
@@ -147,35 +154,43 @@ fn convert_before(kind: &Kind, object: &mut Value) {
     }
 }
 
-/// The computed defaults of a type, before its children get theirs.
-fn computed(type_name: &str, value: &mut Value) {
-    match type_name {
-        "core.v1.Pod" => pod::pod(value),
-        "core.v1.PodSpec" => pod::spec(value),
-        "core.v1.Container" | "core.v1.EphemeralContainer" => pod::container(value),
-        "core.v1.Volume" => pod::volume(value),
-        "core.v1.Service" => service(value),
-        "core.v1.ReplicationController" => apps::labels_from_template(value, true),
-        "core.v1.Namespace" => namespace(value),
-        "core.v1.NodeStatus" => node_status(value),
-        "core.v1.LimitRangeItem" => limit_range_item(value),
-        "apps.v1.DeploymentStrategy" | "apps.v1.DaemonSetUpdateStrategy" => apps::rolling_update(value),
-        "apps.v1.StatefulSetUpdateStrategy" => apps::stateful_set_update(value),
-        "apps.v1.StatefulSetSpec" => apps::claim_templates(value),
-        "batch.v1.Job" => apps::job(value),
-        "autoscaling.v2.HorizontalPodAutoscaler" => apps::autoscaler(value),
-        "networking.v1.NetworkPolicySpec" => network_policy(value),
-        "rbac.v1.Subject" => subject(value),
-        "resource.v1.ExactDeviceRequest" | "resource.v1.DeviceSubRequest" => device_request(value),
-        "apiextensions.v1.CustomResourceDefinition" => custom_resource_definition(value),
-        _ => {}
-    }
+/// The computed defaults of a type.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Computed {
+    /// Before its children get theirs.
+    before: Option<fn(&mut Value)>,
+    /// Those that look at what its children got.
+    after: Option<fn(&mut Value)>,
 }
 
-/// The computed defaults of a type that look at what its children got.
-fn after(type_name: &str, value: &mut Value) {
-    if type_name == "core.v1.Pod" {
-        pod::pod_level(value);
+impl Computed {
+    pub(crate) fn of(type_name: &str) -> Self {
+        let before: fn(&mut Value) = match type_name {
+            "core.v1.Pod" => return Computed { before: Some(pod::pod), after: Some(pod::pod_level) },
+            "core.v1.PodSpec" => pod::spec,
+            "core.v1.Container" | "core.v1.EphemeralContainer" => pod::container,
+            "core.v1.Volume" => pod::volume,
+            "core.v1.Service" => service,
+            "core.v1.ReplicationController" => |value| apps::labels_from_template(value, true),
+            "core.v1.Namespace" => namespace,
+            "core.v1.NodeStatus" => node_status,
+            "core.v1.LimitRangeItem" => limit_range_item,
+            "apps.v1.DeploymentStrategy" | "apps.v1.DaemonSetUpdateStrategy" => apps::rolling_update,
+            "apps.v1.StatefulSetUpdateStrategy" => apps::stateful_set_update,
+            "apps.v1.StatefulSetSpec" => apps::claim_templates,
+            "batch.v1.Job" => apps::job,
+            "autoscaling.v2.HorizontalPodAutoscaler" => apps::autoscaler,
+            "networking.v1.NetworkPolicySpec" => network_policy,
+            "rbac.v1.Subject" => subject,
+            "resource.v1.ExactDeviceRequest" | "resource.v1.DeviceSubRequest" => device_request,
+            "apiextensions.v1.CustomResourceDefinition" => custom_resource_definition,
+            _ => return Computed::default(),
+        };
+        Computed { before: Some(before), after: None }
+    }
+
+    pub(crate) fn is_nothing(self) -> bool {
+        self.before.is_none() && self.after.is_none()
     }
 }
 

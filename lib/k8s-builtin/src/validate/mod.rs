@@ -15,7 +15,7 @@ mod others;
 mod pod;
 mod resources;
 mod scheduling;
-mod text;
+pub(crate) mod text;
 mod workloads;
 
 use check::Check;
@@ -173,7 +173,7 @@ fn spec(check: &mut Check, kind: &Kind, object: &Value, old: Option<&Value>) {
         ("apps", "ReplicaSet") => workloads::replica_set(check, object),
         ("apps", "DaemonSet") => workloads::daemon_set(check, object),
         ("apps", "StatefulSet") => workloads::stateful_set(check, object, old.is_none()),
-        ("batch", "Job") => workloads::job(check, object, old.is_none()),
+        ("batch", "Job") => workloads::job(check, object, old),
         ("batch", "CronJob") => workloads::cron_job(check, object, old),
         ("scheduling.k8s.io", "PriorityClass") if old.is_none() => gang::priority_class(check, object),
         ("scheduling.k8s.io", "Workload") if kind.version == "v1alpha1" => {

@@ -752,6 +752,24 @@ fn kinds_that_make_pods() {
         json!({"spec": {"completions": 3, "parallelism": 3}}),
         &[],
     );
+    let made = |uid: &str| json!({"app": "a", "batch.kubernetes.io/controller-uid": uid, "batch.kubernetes.io/job-name": "x", "controller-uid": uid, "job-name": "x"});
+    check_update(
+        "batch/jobs",
+        json!({}),
+        json!({"metadata": {"uid": "v"}}),
+        &[
+            "metadata.uid: Invalid value: \"v\": field is immutable",
+            &format!(
+                "spec.template.metadata.labels[controller-uid]: Invalid value: {}: must be 'v'",
+                made("u")
+            ),
+            &format!(
+                "spec.template.metadata.labels[batch.kubernetes.io/controller-uid]: Invalid value: {}: must be 'v'",
+                made("u")
+            ),
+            "spec.selector: Invalid value: {\"matchLabels\":{\"batch.kubernetes.io/controller-uid\":\"u\"}}: `selector` not auto-generated",
+        ],
+    );
     let selector = json!({"spec": {"template": {"spec": {"nodeSelector": {"a": "b"}}}}});
     check_update("batch/jobs", json!({"spec": {"suspend": true}}), selector, &[]);
     check(

@@ -264,11 +264,25 @@ pub(super) fn status(check: &mut Check, kind: &str, new: &Value, old: &Value) {
     }
 }
 
-/// A job.
-pub(super) fn job(check: &mut Check, job: &Value, is_new: bool) {
-    if is_new {
-        generated_selector(check, job);
+/// A job, new or in the place of `old`: a changed uid or name no longer fits the labels that were made of it.
+pub(super) fn job(check: &mut Check, job: &Value, old: Option<&Value>) {
+    generated_selector(check, job, old);
+    whole_job_spec(check, job);
+    let spec = at(job, "spec");
+    if text(spec, "completionMode") == "Indexed"
+        && let Some(completions) = int(spec, "completions").filter(|n| *n > 0)
+    {
+        let name = text(job, "metadata.name");
+        let last = format!("{name}-{}", completions - 1);
+        if !text::dns_label(&last).is_empty() {
+            let detail = format!("will not able to create pod with invalid DNS label: {last}");
+            check.invalid("metadata.name", name, detail);
+        }
     }
+}
+
+/// The spec of a job with its selector.
+fn whole_job_spec(check: &mut Check, job: &Value) {
     let spec = at(job, "spec");
     job_spec(check, spec, "spec");
     let selector = at(spec, "selector");
@@ -282,26 +296,15 @@ pub(super) fn job(check: &mut Check, job: &Value, is_new: bool) {
         let detail = "`selector` does not match template `labels`";
         check.invalid("spec.template.metadata.labels", labels.clone(), detail);
     }
-    if is_new
-        && text(spec, "completionMode") == "Indexed"
-        && let Some(completions) = int(spec, "completions").filter(|n| *n > 0)
-    {
-        let name = text(job, "metadata.name");
-        let last = format!("{name}-{}", completions - 1);
-        if !text::dns_label(&last).is_empty() {
-            let detail = format!("will not able to create pod with invalid DNS label: {last}");
-            check.invalid("metadata.name", name, detail);
-        }
-    }
 }
 
 /// What may not change in a job.
 pub(super) fn job_update(check: &mut Check, new: &Value, old: &Value) {
     let is_indexed = text(new, "spec.completionMode") == "Indexed";
     if at(new, "spec.completions") != at(old, "spec.completions") {
-        if !is_indexed || !has(new, "spec.completions") {
+        if !is_indexed {
             check.immutable(new, old, "spec.completions");
-        } else if at(new, "spec.completions") != at(new, "spec.parallelism") {
+        } else if has(new, "spec.completions") && at(new, "spec.completions") != at(new, "spec.parallelism") {
             check.invalid(
                 "spec.completions",
                 at(new, "spec.completions").clone(),
@@ -623,7 +626,7 @@ fn failure_policy(check: &mut Check, spec: &Value, path: &str) {
     }
 }
 
-fn generated_selector(check: &mut Check, job: &Value) {
+fn generated_selector(check: &mut Check, job: &Value, old: Option<&Value>) {
     if flag(job, "spec.manualSelector") || !has(job, "spec.selector") {
         return;
     }
@@ -632,14 +635,15 @@ fn generated_selector(check: &mut Check, job: &Value) {
         check.required("metadata.uid", "");
     }
     let labels = at(job, "spec.template.metadata.labels");
-    let expected = [
-        ("controller-uid", uid),
-        ("job-name", name),
-        ("batch.kubernetes.io/controller-uid", uid),
-        ("batch.kubernetes.io/job-name", name),
-    ];
+    let plain = [("controller-uid", uid), ("job-name", name)];
+    let prefixed = [("batch.kubernetes.io/controller-uid", uid), ("batch.kubernetes.io/job-name", name)];
+    // Jobs that are older than the prefixed labels go on without them.
+    let had_prefixed = old.is_none_or(|old| {
+        let labels = at(old, "spec.template.metadata.labels");
+        prefixed.iter().all(|(label, _)| labels.get(label).is_some())
+    });
     let mut own = Value::Object(serde_json::Map::new());
-    for (label, value) in expected {
+    for (label, value) in plain.into_iter().chain(prefixed.into_iter().filter(|_| had_prefixed)) {
         set(&mut own, label, value);
         let path = format!("spec.template.metadata.labels[{label}]");
         match labels.get(label).and_then(Value::as_str) {

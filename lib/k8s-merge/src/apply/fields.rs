@@ -154,27 +154,17 @@ impl FieldSet {
     /// The fields that are not in `other`. Fields below a field of `other` stay.
     #[must_use]
     pub fn difference(&self, other: &Self) -> Self {
-        self.zip(other, |mine, theirs| {
-            Some(match theirs {
-                None => mine.clone(),
-                Some(theirs) => Node {
-                    member: mine.member && !theirs.member,
-                    below: mine.below.difference(&theirs.below),
-                },
-            })
-        })
+        let mut rest = self.clone();
+        rest.subtract(other);
+        rest
     }
 
     /// The fields that are neither in `other` nor below a field of `other`.
     #[must_use]
     pub fn difference_below(&self, other: &Self) -> Self {
-        self.zip(other, |mine, theirs| match theirs {
-            None => Some(mine.clone()),
-            Some(theirs) if theirs.member => None,
-            Some(theirs) => {
-                Some(Node { member: mine.member, below: mine.below.difference_below(&theirs.below) })
-            }
-        })
+        let mut rest = self.clone();
+        rest.cut(other);
+        rest
     }
 
     /// Whether all fields are also in `other`.
@@ -236,6 +226,31 @@ impl FieldSet {
         }
     }
 
+    /// The same for a set that nobody needs any more.
+    pub(crate) fn absorb(&mut self, other: Self) {
+        if self.is_empty() {
+            *self = other;
+            return;
+        }
+        for (step, node) in other.steps {
+            self.graft(step, node);
+        }
+    }
+
+    /// Takes the fields of `other` and all below them out, in time that depends on `other` only.
+    pub(crate) fn cut(&mut self, other: &Self) {
+        for (step, theirs) in &other.steps {
+            if let Some(mine) = self.steps.get_mut(step) {
+                if !theirs.member {
+                    mine.below.cut(&theirs.below);
+                }
+                if theirs.member || mine.is_empty() {
+                    self.steps.remove(step);
+                }
+            }
+        }
+    }
+
     /// Takes the fields of `other` out, in time that depends on `other` only.
     pub(crate) fn subtract(&mut self, other: &Self) {
         for (step, theirs) in &other.steps {
@@ -260,7 +275,7 @@ impl FieldSet {
             }
             Entry::Occupied(mut mine) => {
                 mine.get_mut().member |= node.member;
-                mine.get_mut().below.add(&node.below);
+                mine.get_mut().below.absorb(node.below);
             }
         }
     }

@@ -9,7 +9,7 @@ use super::fields::FieldSet;
 use super::managers::{Identity, Manager, Operation, ReadError, read_managers, write_managers};
 use super::path::{Path, equal};
 use super::typed::{Type, TypeError, check, compare, fields, merge, reconcile, remove, with_parents};
-use super::update::{empty_object, forget_changes, live_without_record, not_owned, record_update, writer};
+use super::update::{NOT_OWNED, empty_object, forget_changes, live_without_record, record_update, writer};
 use crate::Shape;
 use crate::go_format::Quoted;
 use serde_json::{Map, Value};
@@ -201,7 +201,7 @@ fn apply_as<S: Shape>(
     if !equal(live, &merged) {
         applier.time = Some(request.now.to_owned());
     }
-    applier.fields.subtract(&not_owned());
+    applier.fields.subtract(&NOT_OWNED);
     managers.push(applier);
     managers.retain(|manager| !manager.fields.is_empty());
     write_managers(&mut merged, &managers);

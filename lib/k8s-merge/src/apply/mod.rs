@@ -51,11 +51,14 @@ mod record;
 
 mod merge;
 
+mod scale;
+
 pub use fields::{FieldSet, FieldsError};
 pub use managers::{Manager, Operation, ReadError, read_managers, write_managers};
 pub use merge::{ApplyError, Conflict, apply};
 pub use path::{Literal, Path, PathElement, PathError};
 pub use record::Record;
+pub use scale::scaled;
 pub use typed::TypeError;
 pub use update::{keep_times, update};
 

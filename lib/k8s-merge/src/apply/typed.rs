@@ -90,6 +90,10 @@ impl<S: Shape> Type<S> {
         }
     }
 
+    fn excludes(self, name: &str) -> bool {
+        matches!(self, Self::Known(shape) if shape.closed() && shape.field(name).is_none())
+    }
+
     fn item(self) -> Self {
         match self {
             Self::Known(shape) if shape.kind() == Kind::List => {
@@ -205,6 +209,14 @@ impl<'a> Checker<'a> {
             Form::Object | Form::Any => match value {
                 Value::Null => {}
                 Value::Object(members) => {
+                    // What is stored may be from before the type was what it is now. Nobody looks further than to what is not declared.
+                    let undeclared = members.keys().find(|name| !self.duplicates && of.excludes(name));
+                    if let Some(name) = undeclared {
+                        self.trail.push(Step::Field(name));
+                        self.report("field not declared in schema".to_owned());
+                        self.trail.pop();
+                        return;
+                    }
                     for (name, member) in members {
                         self.trail.push(Step::Field(name));
                         self.visit(of.member(name).of, member);
@@ -370,12 +382,11 @@ pub(crate) struct Changes {
 
 impl Changes {
     /// Forgets changes to `ignored` fields and to anything below them.
-    pub fn without(self, ignored: &FieldSet) -> Self {
-        Self {
-            added: self.added.difference_below(ignored),
-            modified: self.modified.difference_below(ignored),
-            removed: self.removed.difference_below(ignored),
+    pub fn without(mut self, ignored: &FieldSet) -> Self {
+        for changed in [&mut self.added, &mut self.modified, &mut self.removed] {
+            changed.cut(ignored);
         }
+        self
     }
 }
 
@@ -392,16 +403,15 @@ impl Delta {
         self.added.is_empty() && self.modified.is_empty() && self.removed.is_empty()
     }
 
-    fn nest(&mut self, step: &PathElement, inner: Self) {
-        for (all, inner) in [
-            (&mut self.added, inner.added),
-            (&mut self.modified, inner.modified),
-            (&mut self.removed, inner.removed),
-        ] {
-            if !inner.is_empty() {
-                all.below.graft(step.clone(), inner);
-            }
+    fn nest(&mut self, step: PathElement, inner: Self) {
+        // Few changes are of more than one sort.
+        if !inner.modified.is_empty() {
+            self.modified.below.graft(step.clone(), inner.modified);
         }
+        if !inner.removed.is_empty() {
+            self.removed.below.graft(step.clone(), inner.removed);
+        }
+        self.added.below.graft(step, inner.added);
     }
 }
 
@@ -451,7 +461,7 @@ fn compare_as<S: Shape>(
             if !(of.is_atomic_list() || before.is_empty() && after.is_empty())
                 && let (Some(old_ids), Some(new_ids)) = (of.identities(before), of.identities(after))
             {
-                compare_items(of, (&old_ids, before), (&new_ids, after), delta);
+                compare_items(of, (old_ids, before), (new_ids, after), delta);
                 return false;
             }
         }
@@ -465,7 +475,7 @@ fn compare_as<S: Shape>(
                 for (name, old, new) in gone_or_kept.chain(new.map(|(name, new)| (name, None, Some(new)))) {
                     let inner = compare_node(of.member(name).of, old, new);
                     if !inner.is_empty() {
-                        delta.nest(&PathElement::Field(name.clone()), inner);
+                        delta.nest(PathElement::Field(name.clone()), inner);
                     }
                 }
                 return false;
@@ -483,13 +493,13 @@ fn compare_as<S: Shape>(
 /// Compares lists whose elements have identities. Elements that share one are compared together, as one piece.
 fn compare_items<S: Shape>(
     of: Type<S>,
-    (old_ids, old): (&[PathElement], &[Value]),
-    (new_ids, new): (&[PathElement], &[Value]),
+    (old_ids, old): (Vec<PathElement>, &[Value]),
+    (new_ids, new): (Vec<PathElement>, &[Value]),
     delta: &mut Delta,
 ) {
-    let mut by_id: BTreeMap<&PathElement, (Vec<&Value>, Vec<&Value>)> = BTreeMap::new();
-    old_ids.iter().zip(old).for_each(|(id, item)| by_id.entry(id).or_default().0.push(item));
-    new_ids.iter().zip(new).for_each(|(id, item)| by_id.entry(id).or_default().1.push(item));
+    let mut by_id: BTreeMap<PathElement, (Vec<&Value>, Vec<&Value>)> = BTreeMap::new();
+    old_ids.into_iter().zip(old).for_each(|(id, item)| by_id.entry(id).or_default().0.push(item));
+    new_ids.into_iter().zip(new).for_each(|(id, item)| by_id.entry(id).or_default().1.push(item));
     for (id, (before, after)) in by_id {
         let mut inner = Delta::default();
         match (before.as_slice(), after.as_slice()) {

@@ -12,6 +12,7 @@ use super::typed::{Changes, Type, check, compare, reconcile};
 use crate::Shape;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
 
 /// When there are more updaters than this, the oldest are merged into one.
 pub(super) const MAX_UPDATERS: usize = 10;
@@ -169,8 +170,8 @@ pub(super) fn hand_over(changes: Changes, managers: &mut Vec<Manager>, request: 
     }
     // An entry that is emptied here and filled again below is the same entry.
     let mut written = changes.modified;
-    written.add(&changes.added);
-    written.subtract(&not_owned());
+    written.absorb(changes.added);
+    written.subtract(&NOT_OWNED);
     let who = writer(request, Operation::Update);
     if !written.is_empty() {
         let manager = match managers.iter_mut().position(|manager| manager.identity() == who) {
@@ -188,7 +189,7 @@ pub(super) fn hand_over(changes: Changes, managers: &mut Vec<Manager>, request: 
             }
         };
         if let Some(manager) = manager {
-            manager.fields.add(&written);
+            manager.fields.absorb(written);
             manager.time = Some(request.now.to_owned());
         }
     }
@@ -217,7 +218,7 @@ pub(super) fn writer(request: &Request<'_>, operation: Operation) -> Identity {
 }
 
 /// Fields that nobody owns, because clients may not choose them or may not change them.
-pub(super) fn not_owned() -> FieldSet {
+pub(super) static NOT_OWNED: LazyLock<FieldSet> = LazyLock::new(|| {
     const METADATA: [&str; 9] = [
         "name",
         "namespace",
@@ -231,7 +232,7 @@ pub(super) fn not_owned() -> FieldSet {
     ];
     let top = ["apiVersion", "kind", "metadata"].map(|name| Path::fields([name]));
     top.into_iter().chain(METADATA.map(|name| Path::fields(["metadata", name]))).collect()
-}
+});
 
 /// Merges the oldest updaters, version by version, until there are no more than [`MAX_UPDATERS`].
 fn cap(managers: &mut Vec<Manager>) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use k8s_merge::{Kind, ListMerge, Shape};
 use k8s_schema::{
     Additional, FieldError, ListType, Pattern, Rule, Schema, Type, aggregate, default, prune, validate,
-    validate_all, validate_rules,
+    validate_all, validate_beyond, validate_rules,
 };
 use serde_json::{Value, json};
 
@@ -194,6 +194,22 @@ fn rules_wait_until_the_object_is_whole() {
         validate_all(&json!({"a": 1}), Some(&json!({"a": 1})), &schema).is_empty(),
         "unchanged is not judged again"
     );
+}
+
+#[test]
+fn what_is_of_another_kind_is_judged_by_its_keys_and_rules() {
+    let list = json!({"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}});
+    let schema = Schema::from_crd(
+        &json!({"type": "object", "required": ["a"], "properties": {"a": {"type": "integer"}, "l": list},
+        "x-kubernetes-validations": [{"rule": "!has(self.l) || self.l.size() < 2", "message": "too many"}]}),
+    )
+    .unwrap();
+    let twice = json!({"l": ["x", "x"]});
+    assert_eq!(
+        aggregate(&validate_beyond(Vec::new(), &twice, None, &schema)).unwrap(),
+        "[l[1]: Duplicate value: \"x\", <nil>: Invalid value: too many]"
+    );
+    assert!(validate_beyond(Vec::new(), &twice, Some(&twice), &schema).is_empty(), "as it was");
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //!
 //! A binary of its own, so that it has the machine to itself: cargo runs test binaries one after the other.
 
+mod release_before;
 mod volcano;
 
 use anyhow::{Context, Result, ensure};

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::process::Command;
 use std::time::Duration;
 
-async fn send(http: &Http, verb: &str, path: &str, body: &Value) -> Result<Value> {
+pub async fn send(http: &Http, verb: &str, path: &str, body: &Value) -> Result<Value> {
     let mut request = Request::new(verb, path);
     if verb == "PATCH" {
         request = request.header("content-type", "application/merge-patch+json");
@@ -19,13 +19,13 @@ async fn send(http: &Http, verb: &str, path: &str, body: &Value) -> Result<Value
     answer.json().context("an answer is JSON")
 }
 
-async fn get(http: &Http, path: &str) -> Result<Value> {
+pub async fn get(http: &Http, path: &str) -> Result<Value> {
     let answer = http.send(&Request::new("GET", path)).await?;
     ensure!(answer.status == 200, "GET {path}: {}", answer.status);
     answer.json().context("an answer is JSON")
 }
 
-async fn add_node(http: &Http, name: &str) -> Result<()> {
+pub async fn add_node(http: &Http, name: &str) -> Result<()> {
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}}});
     send(http, "POST", "/api/v1/nodes", &node).await?;
     let sizes = json!({"cpu": "1", "memory": "8Gi", "pods": "10"});

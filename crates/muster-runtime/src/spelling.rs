@@ -4,7 +4,7 @@
 //! differs much in length is never compared.
 
 /// Insertions, deletions, replacements and swaps of neighbours that turn `a` into `b`; `None` when more than `most`.
-pub(crate) fn distance(a: &str, b: &str, most: usize) -> Option<usize> {
+pub fn distance(a: &str, b: &str, most: usize) -> Option<usize> {
     let (a, b) = (a.as_bytes(), b.as_bytes());
     if a.len().abs_diff(b.len()) > most || a.len().max(b.len()) > LONGEST {
         return None;
@@ -30,7 +30,7 @@ pub(crate) fn distance(a: &str, b: &str, most: usize) -> Option<usize> {
 const LONGEST: usize = 320;
 
 /// The nearest of the words, if it is near enough to be what was meant.
-pub(crate) fn nearest<'a>(word: &str, words: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(word: &str, words: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let folded = fold(word);
     let mut best: Option<(usize, &str)> = None;
     for candidate in words {
@@ -46,7 +46,7 @@ pub(crate) fn nearest<'a>(word: &str, words: impl IntoIterator<Item = &'a str>) 
 }
 
 /// Case and the choice of separator are no difference.
-pub(crate) fn fold(word: &str) -> String {
+pub fn fold(word: &str) -> String {
     word.chars().map(|c| if matches!(c, '_' | ' ' | '.') { '-' } else { c.to_ascii_lowercase() }).collect()
 }
 
