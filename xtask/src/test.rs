@@ -126,11 +126,15 @@ struct Sum {
     failures: Vec<String>,
 }
 
+/// How a test says that it lacked something.
+const SKIPPED: &str = "skipped: ";
+
 /// Enough to see what went wrong, few enough to be read.
 const MOST_FAILURE_LINES: usize = 200;
 
-/// Runs the tests, passing their output through, and adds up what they report. A test that prints `skipped:` counts as
-/// passed for cargo; it is told apart here.
+/// Runs the tests, passing on what they print, and adds up what they report. A test that prints `skipped:` counts as
+/// passed for cargo; it is told apart here. Of what passing tests print, only that is passed on: a panic that a test
+/// provokes on purpose would hide the one that nobody wanted.
 fn count(mut command: Command) -> anyhow::Result<(bool, Sum)> {
     eprintln!("==> tests");
     let mut child =
@@ -138,10 +142,15 @@ fn count(mut command: Command) -> anyhow::Result<(bool, Sum)> {
     let mut sum = Sum::default();
     let output = child.stdout.take().context("the tests' output was piped")?;
     let mut in_failures = false;
+    let mut in_successes = false;
     for line in BufReader::new(output).lines() {
         let line = line?;
-        println!("{line}");
-        in_failures = (in_failures || line == "failures:") && !line.starts_with("test result: ");
+        let is_result = line.starts_with("test result: ");
+        in_successes = (in_successes || line == "successes:") && line != "failures:" && !is_result;
+        if !in_successes || line.starts_with(SKIPPED) {
+            println!("{line}");
+        }
+        in_failures = (in_failures || line == "failures:") && !is_result;
         // Frames of a backtrace say less than what they take.
         let is_frame = line.trim_start().starts_with("at ")
             || line.trim_start().split_once(": ").is_some_and(|(n, _)| n.parse::<u32>().is_ok());
@@ -159,7 +168,7 @@ fn count(mut command: Command) -> anyhow::Result<(bool, Sum)> {
             sum.passed += number("passed");
             sum.failed += number("failed");
             sum.skipped += number("ignored");
-        } else if line.starts_with("skipped: ") {
+        } else if line.starts_with(SKIPPED) {
             sum.skipped += 1;
             sum.said_skipped += 1;
         }

@@ -7,7 +7,7 @@
 use crate::reply::Reply;
 use crate::server::ApiServer;
 use crate::status::ApiError;
-use crate::store::disk::Settled;
+use crate::store::disk::{Settled, UNWRITABLE};
 use bytes::Bytes;
 
 /// How often a request that wrote nothing is answered anew because what it saw was undone. The disk is asked once a second while it
@@ -36,7 +36,7 @@ impl ApiServer {
                 }
             }
         }
-        let why = fault.as_deref().unwrap_or("the data folder cannot be written to");
+        let why = fault.as_deref().unwrap_or(UNWRITABLE);
         Err(ApiError::new(503, "ServiceUnavailable", format!("{why}; nothing was stored, reads go on")))
     }
 }

@@ -377,8 +377,11 @@ impl ApiServer {
             object = self.convert(object, served, &served.storage_api_version).await?;
         }
         strategy::prepare_create(&home, &mut object);
-        // Preparation may bring in what other defaults depend on, such as the generated labels of a job's pods.
-        strategy::default(&home, &mut object);
+        // Preparation may bring in what other defaults depend on, such as the generated labels of a job's pods; nothing of the kind in a pod, and
+        // those come by the thousand.
+        if !served.is("", "pods") {
+            strategy::default(&home, &mut object);
+        }
         self.complete(&home, &mut object)?;
         // Judged as the kind that was asked for: events of the newer group have stricter rules than those they are stored as.
         let errors = strategy::validate_create(served, &object);

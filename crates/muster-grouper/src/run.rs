@@ -146,7 +146,7 @@ fn named(pod: &Pod, name: &str) -> Pod {
 
 /// Puts a pod into the queue if what happened to it can matter for its group.
 fn note_pod(change: &Change<'_, Pod>, options: &Options, owners: &Owners, queue: &Queue<Key>) {
-    let ours = |pod: &&Arc<Pod>| options.scheduler_names.contains(&pod.spec.scheduler_name);
+    let ours = |pod: &&Arc<Pod>| pod.spec.scheduler_name.is_in(&options.scheduler_names);
     let (old, new) = (change.old.filter(ours), change.new.filter(ours));
     owners.note_pod(old.map(|pod| &**pod), new.map(|pod| &**pod));
     let Some(new) = new else { return };
@@ -309,7 +309,7 @@ impl Grouper {
 
     fn is_ours(&self, pod: &Pod) -> bool {
         let has = |labels: &Strings, wanted: &Strings| wanted.iter().all(|(k, v)| labels.get(k) == Some(v));
-        self.options.scheduler_names.contains(&pod.spec.scheduler_name)
+        pod.spec.scheduler_name.is_in(&self.options.scheduler_names)
             && !pod.is_over()
             && !pod.metadata.deleting()
             && left_alone(pod).is_none()

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::object::{Condition, Meta, Strings, Unread, quantities, tight};
+use crate::object::{Condition, Meta, Strings, Unread, Word, quantities, tight};
 
 crate::kinds! {
     Pod = "" "v1" "Pod" "pods";
@@ -30,10 +30,10 @@ pub struct Pod {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodSpec {
-    pub scheduler_name: String,
+    pub scheduler_name: Word,
     pub node_name: String,
     pub priority_class_name: String,
-    pub restart_policy: String,
+    pub restart_policy: Word,
     /// The gang of the pod in Kubernetes' own API: since 1.36, and as 1.35 spelled it.
     pub scheduling_group: Option<Value>,
     pub workload_ref: Option<Value>,
@@ -58,7 +58,7 @@ pub struct PodSpec {
 #[serde(rename_all = "camelCase", default)]
 pub struct Container {
     pub name: String,
-    pub restart_policy: String,
+    pub restart_policy: Word,
     pub resources: Resources,
 }
 
@@ -74,7 +74,7 @@ pub struct Resources {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodStatus {
-    pub phase: String,
+    pub phase: Word,
     pub nominated_node_name: String,
     #[serde(deserialize_with = "tight")]
     pub conditions: Vec<Condition>,

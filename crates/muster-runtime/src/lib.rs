@@ -28,6 +28,7 @@ pub mod store;
 mod context;
 mod stores;
 mod strings;
+mod word;
 
 pub use api::{Api, ApiError};
 pub use clock::Clock;

@@ -4,14 +4,13 @@
 //! so that ten thousand objects stay small. Each room declares the kinds that it reads with [`kinds!`](crate::kinds).
 //! Must stay true: decoding never fails on a field that is absent, and slim objects are never written back whole.
 
-use std::collections::BTreeMap;
-
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-pub use crate::strings::Strings;
+pub use crate::strings::{Strings, quantities};
+pub use crate::word::Word;
 
 /// Where a kind lives in the API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -251,8 +250,8 @@ impl IntOrPercent {
 #[serde(rename_all = "camelCase", default)]
 pub struct Condition {
     #[serde(rename = "type")]
-    pub kind: String,
-    pub status: String,
+    pub kind: Word,
+    pub status: Word,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -267,22 +266,28 @@ pub struct Condition {
     pub last_heartbeat_time: Option<Timestamp>,
 }
 
-pub fn condition<'a>(conditions: &'a [Condition], kind: &str) -> Option<&'a Condition> {
-    conditions.iter().find(|c| c.kind == kind)
+/// What every form of a condition says: what about, and whether it holds.
+pub trait Says {
+    fn kind(&self) -> &str;
+    fn status(&self) -> &str;
 }
 
-pub fn is_true(conditions: &[Condition], kind: &str) -> bool {
-    condition(conditions, kind).is_some_and(|c| c.status == "True")
+impl Says for Condition {
+    fn kind(&self) -> &str {
+        &self.kind
+    }
+
+    fn status(&self) -> &str {
+        &self.status
+    }
 }
 
-/// Quantities are texts, but a server may hand a number through as it was written.
-pub fn quantities<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Strings, D::Error> {
-    let raw: Option<BTreeMap<String, Value>> = Deserialize::deserialize(from)?;
-    let text = |value: Value| match value {
-        Value::String(text) => text,
-        other => other.to_string(),
-    };
-    Ok(raw.unwrap_or_default().into_iter().map(|(name, value)| (name, text(value))).collect())
+pub fn condition<'a, C: Says>(conditions: &'a [C], kind: &str) -> Option<&'a C> {
+    conditions.iter().find(|c| c.kind() == kind)
+}
+
+pub fn is_true(conditions: &[impl Says], kind: &str) -> bool {
+    condition(conditions, kind).is_some_and(|c| c.status() == "True")
 }
 
 /// A list without spare room: a decoder grows a list to four or eight places for one element, and ten thousand pods

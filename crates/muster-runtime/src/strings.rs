@@ -6,10 +6,12 @@
 //! What stays true: keys are sorted, and each is there once.
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::ops::Index;
 
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
 
 type Pair = (String, String);
 
@@ -178,25 +180,57 @@ impl Serialize for Strings {
 
 impl<'de> Deserialize<'de> for Strings {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Pairs;
+        from.deserialize_map(Pairs::<String>(PhantomData))
+    }
+}
 
-        impl<'de> Visitor<'de> for Pairs {
-            type Value = Strings;
+/// Reads pairs whose values are written as `V`.
+struct Pairs<V>(PhantomData<V>);
 
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a map")
-            }
+impl<'de, V: Deserialize<'de> + Into<String>> Visitor<'de> for Pairs<V> {
+    type Value = Strings;
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Strings, A::Error> {
-                let mut pairs = Vec::new();
-                while let Some(pair) = map.next_entry()? {
-                    pairs.push(pair);
-                }
-                Ok(Strings::of(pairs))
-            }
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a map")
+    }
+
+    fn visit_none<E>(self) -> Result<Strings, E> {
+        Ok(Strings::new())
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, from: D) -> Result<Strings, D::Error> {
+        from.deserialize_map(self)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Strings, A::Error> {
+        let mut pairs = Vec::new();
+        while let Some((key, value)) = map.next_entry::<String, V>()? {
+            pairs.push((key, value.into()));
         }
+        Ok(Strings::of(pairs))
+    }
+}
 
-        from.deserialize_map(Pairs)
+/// Quantities are texts, but a server may hand a number through as it was written.
+pub fn quantities<'de, D: Deserializer<'de>>(from: D) -> Result<Strings, D::Error> {
+    from.deserialize_option(Pairs::<Quantity>(PhantomData))
+}
+
+/// A quantity as it is written, whatever it is written as.
+struct Quantity(String);
+
+impl From<Quantity> for String {
+    fn from(quantity: Quantity) -> Self {
+        quantity.0
+    }
+}
+
+impl<'de> Deserialize<'de> for Quantity {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        Value::deserialize(from).map(|value| match value {
+            Value::String(text) => Quantity(text),
+            other => Quantity(other.to_string()),
+        })
     }
 }
 
@@ -262,9 +296,28 @@ mod tests {
     }
 
     #[test]
+    fn quantities_are_read_as_they_are_written() {
+        for (text, expected) in [
+            (r#"{"cpu": "500m", "memory": 1073741824}"#, "cpu=500m memory=1073741824"),
+            (r#"{"cpu": 0.5}"#, "cpu=0.5"),
+            (r#"{"cpu": null, "gpu": {}}"#, "cpu=null gpu={}"),
+            ("{}", ""),
+            ("null", ""),
+        ] {
+            let read = quantities(&mut serde_json::Deserializer::from_str(text)).unwrap();
+            let shown: Vec<String> = read.iter().map(|(k, v)| format!("{k}={v}")).collect();
+            assert_eq!(shown.join(" "), expected, "{text}");
+            let tree: Value = serde_json::from_str(text).unwrap();
+            assert_eq!(quantities(tree).unwrap(), read, "{text}");
+        }
+        assert!(quantities(Value::from(1)).is_err());
+    }
+
+    #[test]
     fn the_last_of_equal_keys_counts() {
         let read: Strings = serde_json::from_str(r#"{"b": "1", "a": "2", "b": "3"}"#).unwrap();
         assert_eq!(read, [("a", "2"), ("b", "3")].map(|(k, v)| (k.to_owned(), v.to_owned())).into());
         assert!(serde_json::from_str::<Strings>("[]").is_err());
+        assert!(serde_json::from_str::<Strings>("null").is_err());
     }
 }

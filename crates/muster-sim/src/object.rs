@@ -32,9 +32,9 @@ pub struct Pod {
 #[serde(rename_all = "camelCase", default)]
 pub struct PodSpec {
     pub node_name: String,
-    pub scheduler_name: String,
+    pub scheduler_name: Word,
     pub priority: i32,
-    pub restart_policy: String,
+    pub restart_policy: Word,
     pub active_deadline_seconds: Option<i64>,
     pub node_selector: Strings,
     pub affinity: Affinity,
@@ -95,10 +95,10 @@ pub struct NodeSelectorTerm {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Toleration {
-    pub key: String,
-    pub operator: String,
-    pub value: String,
-    pub effect: String,
+    pub key: Word,
+    pub operator: Word,
+    pub value: Word,
+    pub effect: Word,
     pub toleration_seconds: Option<i64>,
 }
 
@@ -122,7 +122,7 @@ pub struct Container {
     pub command: Vec<String>,
     #[serde(deserialize_with = "tight")]
     pub args: Vec<String>,
-    pub restart_policy: String,
+    pub restart_policy: Word,
     pub resources: Resources,
     #[serde(deserialize_with = "tight")]
     pub ports: Vec<Port>,
@@ -141,7 +141,7 @@ pub struct Resources {
 #[serde(rename_all = "camelCase", default)]
 pub struct Port {
     pub host_port: i32,
-    pub protocol: String,
+    pub protocol: Word,
     #[serde(rename = "hostIP")]
     pub host_ip: String,
 }
@@ -149,17 +149,37 @@ pub struct Port {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodStatus {
-    pub phase: String,
+    pub phase: Word,
     pub reason: String,
     #[serde(rename = "podIP")]
     pub pod_ip: String,
     pub start_time: Option<Timestamp>,
     #[serde(deserialize_with = "tight")]
-    pub conditions: Vec<Condition>,
+    pub conditions: Vec<PodCondition>,
     #[serde(deserialize_with = "tight")]
     pub container_statuses: Vec<ContainerStatus>,
     #[serde(deserialize_with = "tight")]
     pub init_container_statuses: Vec<ContainerStatus>,
+}
+
+/// What is read of a pod's conditions; a pod has five of them.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodCondition {
+    #[serde(rename = "type")]
+    pub kind: Word,
+    pub status: Word,
+    pub last_transition_time: Option<Timestamp>,
+}
+
+impl Says for PodCondition {
+    fn kind(&self) -> &str {
+        &self.kind
+    }
+
+    fn status(&self) -> &str {
+        &self.status
+    }
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]

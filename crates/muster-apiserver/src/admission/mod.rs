@@ -164,6 +164,7 @@ impl ApiServer {
         }
         for hook in &self.inner.options.hooks {
             hook.mutate(review, object)?;
+            crate::strategy::default(&review.served, object);
         }
         self.call_mutating_webhooks(review, object).await
     }

@@ -39,7 +39,7 @@ pub fn is_stuck(pod: &Pod, options: &Options) -> bool {
 /// Whether it may come to that.
 pub fn may_be_stuck(pod: &Pod, options: &Options) -> bool {
     waits(pod)
-        && options.scheduler_names.contains(&pod.spec.scheduler_name)
+        && pod.spec.scheduler_name.is_in(&options.scheduler_names)
         && request::share(&pod.metadata.annotations).is_some()
 }
 

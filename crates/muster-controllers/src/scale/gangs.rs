@@ -130,7 +130,7 @@ fn missing<'a>(group: &PodGroup, pods: &'a [Arc<Pod>], options: &Options) -> Vec
         if request::share(&pod.metadata.annotations).is_some() {
             continue;
         }
-        if unschedulable(pod).is_none() || !options.scheduler_names.contains(&pod.spec.scheduler_name) {
+        if unschedulable(pod).is_none() || !pod.spec.scheduler_name.is_in(&options.scheduler_names) {
             return Vec::new();
         }
         found.push(pod);

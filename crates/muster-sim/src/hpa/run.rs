@@ -124,8 +124,8 @@ fn stamped(rows: Vec<(String, String, String, String)>, old: &[Condition], cx: &
                 .and_then(|c| c.last_transition_time)
                 .unwrap_or(now);
             Condition {
-                kind,
-                status,
+                kind: kind.into(),
+                status: status.into(),
                 reason,
                 message,
                 last_transition_time: Some(since),

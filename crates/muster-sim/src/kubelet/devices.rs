@@ -5,6 +5,7 @@
 //! is unhealthy is given to nobody.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use crate::fit::{self, Amounts};
 use crate::fleet::gpu_uuid;
@@ -16,7 +17,7 @@ use crate::object::{Node, Pod};
 pub struct Books {
     used: Amounts,
     /// What each pod took, by uid.
-    taken: HashMap<String, Amounts>,
+    taken: HashMap<String, Arc<Amounts>>,
     /// Who holds each device, by resource name and slot.
     held: BTreeMap<String, BTreeMap<u32, String>>,
 }
@@ -87,7 +88,9 @@ impl Books {
                 (resource, ids)
             })
             .collect();
-        self.taken.insert(uid.clone(), asked);
+        // Most pods of a node ask for the same.
+        let alike = self.taken.values().find(|taken| ***taken == asked).cloned();
+        self.taken.insert(uid.clone(), alike.unwrap_or_else(|| Arc::new(asked)));
         Ok(devices)
     }
 
@@ -99,6 +102,16 @@ impl Books {
             slots.retain(|_, holder| holder != uid);
         }
         true
+    }
+
+    /// The devices that a pod holds.
+    pub fn devices_of(&self, node: &Node, uid: &str) -> Devices {
+        let ids = |slots: &BTreeMap<u32, String>| -> Vec<String> {
+            let mine = slots.iter().filter(|(_, holder)| *holder == uid);
+            mine.map(|(slot, _)| gpu_uuid(&node.metadata.name, *slot)).collect()
+        };
+        let by_resource = self.held.iter().map(|(resource, slots)| (resource.clone(), ids(slots)));
+        by_resource.filter(|(_, ids)| !ids.is_empty()).collect()
     }
 
     /// The healthy devices that nobody holds.
@@ -176,8 +189,11 @@ mod tests {
         assert_eq!(slots(books.admit(&node(), &pod("a", "1", 1), None)), "0");
         assert_eq!(slots(books.admit(&node(), &pod("b", "1", 2), None)), "1,2");
         assert_eq!(slots(books.admit(&node(), &pod("c", "1", 1), None)), "OutOfnvidia.com/gpu");
+        let held = books.devices_of(&node(), "b");
+        assert_eq!(held, [("nvidia.com/gpu".to_owned(), vec![gpu_uuid("n", 1), gpu_uuid("n", 2)])]);
         assert!(books.release("a"));
         assert!(!books.release("a"));
+        assert_eq!(books.devices_of(&node(), "a"), []);
         assert_eq!(slots(books.admit(&node(), &pod("c", "1", 1), None)), "0");
         assert_eq!(slots(books.admit(&node(), &pod("d", "3", 0), None)), "OutOfcpu");
         assert_eq!(slots(books.admit(&node(), &pod("d", "1", 0), None)), "");

@@ -161,6 +161,11 @@ impl Life {
         Some(life)
     }
 
+    /// Nothing was due until then.
+    pub fn skip_to(&mut self, now: Timestamp) {
+        self.looked = now;
+    }
+
     /// The node refuses the pod.
     pub fn reject(&mut self, reason: String, message: String) {
         self.end = Some(End { succeeded: false, reason, message });
@@ -703,7 +708,7 @@ mod tests {
         life.advance(&pod, &behaviour, &Rules::default(), t(0));
         assert_eq!(show(&life), "Ready(0) -");
         pod.status.conditions =
-            vec![crate::object::Condition { kind: "lb".into(), status: "True".into(), ..Default::default() }];
+            vec![crate::object::PodCondition { kind: "lb".into(), status: "True".into(), ..Default::default() }];
         assert!(life.advance(&pod, &behaviour, &Rules::default(), t(1)).changed);
         assert_eq!(show(&life), "Ready(0) +");
     }

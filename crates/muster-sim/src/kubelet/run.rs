@@ -120,15 +120,32 @@ struct Memory {
     secrets: mounts::Known,
 }
 
+/// A pod that was taken on.
 struct Entry {
-    uid: String,
-    node: String,
+    uid: Box<str>,
+    node: Box<str>,
+    /// What it does; `None` while nothing is due, because its status says all of it.
+    course: Option<Box<Course>>,
+}
+
+struct Course {
     life: Life,
     behaviour: Behaviour,
     /// The life moved on since the status was last written.
     dirty: bool,
     /// The final delete was accepted; what is left waits for finalizers.
     removed: bool,
+}
+
+impl Entry {
+    fn new(pod: &Pod, course: Course) -> Self {
+        let (uid, node) = (pod.metadata.uid.as_str().into(), pod.spec.node_name.as_str().into());
+        Entry { uid, node, course: Some(Box::new(course)) }
+    }
+
+    fn removed(&self) -> bool {
+        self.course.as_ref().is_some_and(|course| course.removed)
+    }
 }
 
 /// What to do about a pod, decided under the lock and done outside it.
@@ -138,6 +155,13 @@ struct Plan {
     device: Option<String>,
     wake: Option<Timestamp>,
     ended: bool,
+}
+
+impl Plan {
+    /// Nothing is to be done, now or later.
+    fn settles(&self) -> bool {
+        self.status.is_none() && self.device.is_none() && self.wake.is_none() && !self.remove && !self.ended
+    }
 }
 
 impl Kubelet {
@@ -205,28 +229,30 @@ impl Kubelet {
     fn plan(&self, key: &Key, pod: &Pod, node: &Node, now: Timestamp) -> Plan {
         let nothing = Plan { status: None, remove: false, device: None, wake: None, ended: false };
         let mut memory = self.lock();
-        if memory.pods.get(key).is_some_and(|e| e.uid != pod.metadata.uid) {
+        if memory.pods.get(key).is_some_and(|e| *e.uid != *pod.metadata.uid) {
             memory.forget(key);
         }
-        if pod.finished() && !memory.pods.get(key).is_some_and(|e| e.removed) {
+        if pod.finished() && !memory.pods.get(key).is_some_and(Entry::removed) {
             memory.release(&pod.spec.node_name, &pod.metadata.uid);
             return Plan { remove: pod.metadata.deleting(), ..nothing };
         }
-        if !memory.pods.contains_key(key) {
-            let entry = self.take_on(&mut memory, pod, node, now);
-            memory.pods.insert(key.clone(), entry);
-        }
-        let Some(entry) = memory.pods.get_mut(key) else { return nothing };
-        if entry.removed {
+        let known = memory.pods.get_mut(key).map(|entry| entry.course.take());
+        let mut course = match known {
+            Some(Some(course)) => course,
+            Some(None) => Box::new(self.take_up(&mut memory, pod, node, now)),
+            None => Box::new(self.take_on(&mut memory, pod, node, now)),
+        };
+        if course.removed {
+            memory.follow(key, pod, course);
             return nothing;
         }
-        let progress = entry.life.advance(pod, &entry.behaviour, &self.cx.options.rules, now);
-        entry.dirty |= progress.changed;
+        let progress = course.life.advance(pod, &course.behaviour, &self.cx.options.rules, now);
+        course.dirty |= progress.changed;
         // While the node was silent its pods were marked unready by others.
-        entry.dirty |= pod.ready() != entry.life.ready.0;
-        let unhealthy = broken_devices(node, &entry.life);
+        course.dirty |= pod.ready() != course.life.ready.0;
+        let unhealthy = broken_devices(node, &course.life);
         // So may the health of its devices, but only once they are reported at all.
-        entry.dirty |= pod
+        course.dirty |= pod
             .status
             .container_statuses
             .iter()
@@ -236,27 +262,43 @@ impl Kubelet {
         self.report(pod, &progress);
         // Nobody reads the last status of a pod that is about to vanish, unless something holds it back.
         let last_words = !pod.metadata.finalizers.is_empty() || pod.spec.restart_policy != "Always";
-        let write = entry.dirty && (!progress.remove || last_words);
+        let write = course.dirty && (!progress.remove || last_words);
         let host_ip =
             node.status.addresses.iter().find(|a| a.kind == "InternalIP").map_or("", |a| &a.address);
         let reserves = self.cx.options.reservation_namespaces.contains(&key.namespace)
             && !pod.metadata.annotations.contains_key(RESERVED_DEVICE)
-            && entry.life.initialized.is_some();
-        Plan {
-            status: write.then(|| status::patch(pod, &entry.life, host_ip, &unhealthy)),
+            && course.life.initialized.is_some();
+        let device = course.life.devices.iter().flat_map(|(_, ids)| ids).next().filter(|_| reserves);
+        let plan = Plan {
+            status: write.then(|| status::patch(pod, &course.life, host_ip, &unhealthy)),
             remove: progress.remove,
-            device: if reserves {
-                entry.life.devices.iter().flat_map(|(_, ids)| ids).next().cloned()
-            } else {
-                None
-            },
+            device: device.cloned(),
             wake: progress.wake,
-            ended: entry.life.at_rest(),
+            ended: course.life.at_rest(),
+        };
+        memory.follow(key, pod, course);
+        if plan.settles() {
+            memory.settle(key);
         }
+        plan
+    }
+
+    /// Another look at a pod that needed none for a while: its status says how it is, and nothing was due since.
+    fn take_up(&self, memory: &mut Memory, pod: &Pod, node: &Node, now: Timestamp) -> Course {
+        let (behaviour, _) = Behaviour::of(pod);
+        let resumed = Life::resume(pod, now);
+        let dirty = resumed.is_none();
+        let mut life = resumed.unwrap_or_else(|| Life::begin(pod, memory.pod_address(), now));
+        life.skip_to(now);
+        // An older server does not keep devices in a status.
+        let books = memory.nodes.get(&pod.spec.node_name);
+        life.devices = books.map(|books| books.devices_of(node, &pod.metadata.uid)).unwrap_or_default();
+        life.earlier_attempts = memory.earlier_attempts(&behaviour, pod);
+        Course { life, behaviour, dirty, removed: false }
     }
 
     /// The first look at a pod.
-    fn take_on(&self, memory: &mut Memory, pod: &Pod, node: &Node, now: Timestamp) -> Entry {
+    fn take_on(&self, memory: &mut Memory, pod: &Pod, node: &Node, now: Timestamp) -> Course {
         let (behaviour, problems) = Behaviour::of(pod);
         let events = &self.cx.events;
         for problem in problems {
@@ -267,11 +309,7 @@ impl Kubelet {
             Some(life) => life,
             None => Life::begin(pod, memory.pod_address(), now),
         };
-        if behaviour.counts_attempts()
-            && let Some(place) = attempt_place(pod)
-        {
-            life.earlier_attempts = memory.attempts.get(&place).copied().unwrap_or(0);
-        }
+        life.earlier_attempts = memory.earlier_attempts(&behaviour, pod);
         let books = &mut memory.nodes.entry(pod.spec.node_name.clone()).or_default();
         match books.admit(node, pod, resumed.as_ref().map(|l| &l.devices)) {
             Ok(devices) => life.devices = devices,
@@ -280,14 +318,7 @@ impl Kubelet {
                 life.reject(refusal.reason, refusal.message);
             }
         }
-        Entry {
-            uid: pod.metadata.uid.clone(),
-            node: pod.spec.node_name.clone(),
-            life,
-            behaviour,
-            dirty: resumed.is_none(),
-            removed: false,
-        }
+        Course { life, behaviour, dirty: resumed.is_none(), removed: false }
     }
 
     async fn carry_out(&self, key: &Key, pod: &Pod, plan: &Plan) -> Result<(), ApiError> {
@@ -299,8 +330,8 @@ impl Kubelet {
             let answer: Pod = self.cx.api.patch(key, "status", Patch::Strategic, patch).await?;
             self.cx.pods.enter(answer);
             let mut memory = self.lock();
-            if let Some(entry) = memory.pods.get_mut(key) {
-                entry.dirty = false;
+            if let Some(course) = memory.pods.get_mut(key).and_then(|entry| entry.course.as_mut()) {
+                course.dirty = false;
             }
             if plan.ended && !plan.remove {
                 memory.end(key, pod);
@@ -318,10 +349,7 @@ impl Kubelet {
             if !pod.metadata.finalizers.is_empty() {
                 let (behaviour, _) = Behaviour::of(pod);
                 let life = Life::begin(pod, String::new(), self.cx.clock.now());
-                let uid = pod.metadata.uid.clone();
-                let node = pod.spec.node_name.clone();
-                let entry = Entry { uid, node, life, behaviour, dirty: false, removed: true };
-                memory.pods.insert(key.clone(), entry);
+                memory.follow(key, pod, Box::new(Course { life, behaviour, dirty: false, removed: true }));
             }
         }
         Ok(())
@@ -468,7 +496,7 @@ impl Kubelet {
 
     fn forget_uid(&self, key: &Key, uid: &str) {
         let mut memory = self.lock();
-        if memory.pods.get(key).is_some_and(|e| e.uid == uid) {
+        if memory.pods.get(key).is_some_and(|e| *e.uid == *uid) {
             memory.forget(key);
         }
     }
@@ -489,16 +517,40 @@ impl Memory {
     /// A pod is over: its life need not be kept.
     fn end(&mut self, key: &Key, pod: &Pod) {
         self.release(&pod.spec.node_name, &pod.metadata.uid);
-        if let Some(entry) = self.pods.remove(key)
-            && entry.behaviour.counts_attempts()
+        if let Some(course) = self.pods.remove(key).and_then(|entry| entry.course)
+            && course.behaviour.counts_attempts()
             && !pod.metadata.deleting()
-            && entry.life.end.as_ref().is_some_and(|e| !e.succeeded)
+            && course.life.end.as_ref().is_some_and(|e| !e.succeeded)
             && let Some(place) = attempt_place(pod)
         {
             let failed = self.attempts.entry(place).or_insert(0);
             *failed =
-                failed.saturating_add(entry.life.mains.iter().map(|r| r.restarts).max().unwrap_or(0) + 1);
+                failed.saturating_add(course.life.mains.iter().map(|r| r.restarts).max().unwrap_or(0) + 1);
         }
+    }
+
+    /// Remembers what a pod does.
+    fn follow(&mut self, key: &Key, pod: &Pod, course: Box<Course>) {
+        match self.pods.get_mut(key) {
+            Some(entry) if *entry.uid == *pod.metadata.uid => entry.course = Some(course),
+            _ => {
+                self.pods.insert(key.clone(), Entry::new(pod, *course));
+            }
+        }
+    }
+
+    /// Nothing is due for a pod: its status is enough to go on from.
+    fn settle(&mut self, key: &Key) {
+        if let Some(entry) = self.pods.get_mut(key)
+            && entry.course.as_ref().is_some_and(|course| !course.dirty && !course.removed)
+        {
+            entry.course = None;
+        }
+    }
+
+    fn earlier_attempts(&self, behaviour: &Behaviour, pod: &Pod) -> u32 {
+        let place = if behaviour.counts_attempts() { attempt_place(pod) } else { None };
+        place.and_then(|place| self.attempts.get(&place).copied()).unwrap_or(0)
     }
 
     fn release(&mut self, node: &str, uid: &str) {

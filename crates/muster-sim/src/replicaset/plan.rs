@@ -150,11 +150,10 @@ mod tests {
         .unwrap();
         pod.metadata.creation_timestamp = Some(since);
         if get(3) == "ready" {
-            pod.status.conditions = vec![crate::object::Condition {
+            pod.status.conditions = vec![crate::object::PodCondition {
                 kind: "Ready".into(),
                 status: "True".into(),
                 last_transition_time: Some(since),
-                ..Default::default()
             }];
         }
         if !get(4).is_empty() {

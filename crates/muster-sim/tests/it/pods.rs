@@ -99,10 +99,11 @@ async fn what_does_not_fit_waits_and_says_why() {
     }
     c.until(SOON, "Pending×1 Running+×2", phases).await;
     c.until(SOON, "0/2 nodes are available: 2 Insufficient cpu.", async |c| {
-        let pods = c.pods().await;
-        let waiting = pods.iter().find(|p| p.spec.node_name.is_empty());
-        let conditions = waiting.map(|p| p.status.conditions.clone()).unwrap_or_default();
-        conditions.iter().find(|c| c.kind == "PodScheduled").map(|c| c.message.clone()).unwrap_or_default()
+        let pods = c.raw("/api/v1/namespaces/default/pods").await;
+        let waiting = pods["items"].as_array().unwrap().iter().find(|p| p["spec"]["nodeName"].is_null());
+        let conditions = waiting.and_then(|p| p["status"]["conditions"].as_array()).into_iter().flatten();
+        let mut messages = conditions.filter(|c| c["type"] == "PodScheduled").map(|c| &c["message"]);
+        messages.next().and_then(|message| message.as_str()).unwrap_or_default().to_owned()
     })
     .await;
     let running = c.pods().await.into_iter().find(|p| !p.spec.node_name.is_empty()).unwrap();

@@ -102,9 +102,12 @@ impl Progress {
     }
 
     fn reason(&self) -> Arc<str> {
-        self.fault.clone().unwrap_or_else(|| "the data folder could not be written to".into())
+        self.fault.clone().unwrap_or_else(|| UNWRITABLE.into())
     }
 }
+
+/// Why nothing was stored; what the system said may follow.
+pub(crate) const UNWRITABLE: &str = "the data folder cannot be written to";
 
 /// What became of what a request saw or wrote.
 #[derive(Debug, PartialEq, Eq)]
@@ -455,7 +458,7 @@ impl Committer {
     }
 
     fn undo(&self, error: &io::Error) {
-        let why: Arc<str> = format!("the data folder cannot be written to: {error}").into();
+        let why: Arc<str> = format!("{UNWRITABLE}: {error}").into();
         tracing::error!(%error, revision = self.durable, "not written; what is not on disk is undone and writes are refused");
         let (queue, progress) = (&self.shared.queue, &self.shared.durability.progress);
         self.memory.undo(|told, given| {
