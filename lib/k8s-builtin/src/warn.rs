@@ -5,6 +5,7 @@
 //! admission write.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::{self, Display};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use k8s_quantity::Quantity;
@@ -206,7 +207,7 @@ impl Said {
             self.annotation(pod, base, key, why);
         }
         for (n, volume) in list(spec, "volumes").iter().enumerate() {
-            let at_volume = format!("{base}spec.volumes[{n}]");
+            let at_volume = format_args!("{base}spec.volumes[{n}]");
             for (source, why) in OLD_VOLUMES {
                 if has(volume, source) {
                     // The path alone is spelled so.
@@ -436,34 +437,15 @@ impl Said {
     /// Files of one volume that would be in each other's place.
     fn paths(&mut self, volume: &Value) {
         let name = text(volume, "name");
-        let files = |source: &Value, of: &str| -> Vec<(String, String)> {
-            let path = |item: &Value| text(item, "path").trim_end_matches('/').to_owned();
-            list(source, "items").iter().map(|item| (path(item), of.to_owned())).collect()
-        };
-        let of_one = |said: &mut Said, what: String, found: Vec<(String, String)>| {
-            let mut before: Vec<(String, String)> = Vec::new();
-            for file in found {
-                for other in before.iter().filter(|other| do_meet(&other.0, &file.0)) {
-                    let (one, two) = (quoted(&file), quoted(other));
-                    said.say(
-                        format_args!("volume {name:?} ({what})"),
-                        format_args!("overlapping paths: {one} with {two}"),
-                    );
-                }
-                before.push(file);
-            }
-        };
         for (field, kind, key) in [
-            ("configMap", "ConfigMap", "name"),
-            ("secret", "Secret", "secretName"),
-            ("downwardAPI", "DownwardAPI", ""),
+            ("configMap", "ConfigMap", Some("name")),
+            ("secret", "Secret", Some("secretName")),
+            ("downwardAPI", "DownwardAPI", None),
         ] {
             let source = at(volume, field);
-            if has(source, "items") {
-                let what =
-                    if key.is_empty() { kind.to_owned() } else { format!("{kind} {:?}", text(source, key)) };
-                of_one(self, what, files(source, ""));
-            }
+            let found = files(source, Origin { kind: "", name: None });
+            let what = Origin { kind, name: key.map(|key| text(source, key)) };
+            self.meetings(name, what, &found.collect::<Vec<_>>());
         }
         if !has(volume, "projected") {
             return;
@@ -475,15 +457,27 @@ impl Said {
             }
             for (field, kind) in [("configMap", "ConfigMap"), ("secret", "Secret")] {
                 let inner = at(source, field);
-                found.extend(files(inner, &format!("{kind} {:?}", text(inner, "name"))));
+                found.extend(files(inner, Origin { kind, name: Some(text(inner, "name")) }));
             }
-            found.extend(files(at(source, "downwardAPI"), "DownwardAPI"));
+            found.extend(files(at(source, "downwardAPI"), Origin { kind: "DownwardAPI", name: None }));
             if has(source, "serviceAccountToken") {
                 let path = text(source, "serviceAccountToken.path").trim_end_matches('/');
-                found.push((path.to_owned(), "ServiceAccountToken".into()));
+                found.push(File { path, origin: Origin { kind: "ServiceAccountToken", name: None } });
             }
         }
-        of_one(self, "Projected".into(), found);
+        self.meetings(name, Origin { kind: "Projected", name: None }, &found);
+    }
+
+    /// Files of a volume that are in each other's place.
+    fn meetings(&mut self, volume: &str, what: Origin<'_>, found: &[File<'_>]) {
+        for (n, file) in found.iter().enumerate() {
+            for other in found.iter().take(n).filter(|other| do_meet(other.path, file.path)) {
+                self.say(
+                    format_args!("volume {volume:?} ({what})"),
+                    format_args!("overlapping paths: {file} with {other}"),
+                );
+            }
+        }
     }
 
     fn service(&mut self, service: &Value) {
@@ -614,13 +608,47 @@ fn containers<'a>(spec: &'a Value, base: &str) -> Vec<(&'a Value, String)> {
     found
 }
 
-fn do_meet(one: &str, two: &str) -> bool {
-    let inside = |inner: &str, outer: &str| format!("{inner}/").starts_with(&format!("{outer}/"));
-    !one.is_empty() && !two.is_empty() && (inside(one, two) || inside(two, one))
+/// A file of a volume.
+#[derive(Clone, Copy)]
+struct File<'a> {
+    path: &'a str,
+    origin: Origin<'a>,
 }
 
-fn quoted((path, source): &(String, String)) -> String {
-    if source.is_empty() { format!("{path:?}") } else { format!("{path:?} ({source})") }
+/// Where a file comes from; without a kind there is no need to say it.
+#[derive(Clone, Copy)]
+struct Origin<'a> {
+    kind: &'static str,
+    name: Option<&'a str>,
+}
+
+impl Display for Origin<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.name {
+            Some(name) => write!(f, "{} {name:?}", self.kind),
+            None => f.write_str(self.kind),
+        }
+    }
+}
+
+impl Display for File<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let File { path, origin } = self;
+        if origin.kind.is_empty() { write!(f, "{path:?}") } else { write!(f, "{path:?} ({origin})") }
+    }
+}
+
+fn files<'a>(source: &'a Value, origin: Origin<'a>) -> impl Iterator<Item = File<'a>> {
+    let path = |item| text(item, "path").trim_end_matches('/');
+    list(source, "items").iter().map(move |item| File { path: path(item), origin })
+}
+
+/// Whether one of two paths is inside the other, or they are one.
+fn do_meet(one: &str, two: &str) -> bool {
+    let is_inside = |inner: &str, outer: &str| {
+        inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    !one.is_empty() && !two.is_empty() && (is_inside(one, two) || is_inside(two, one))
 }
 
 #[cfg(test)]

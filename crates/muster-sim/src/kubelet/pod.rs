@@ -707,8 +707,11 @@ mod tests {
         let mut life = Life::begin(&pod, String::new(), t(0));
         life.advance(&pod, &behaviour, &Rules::default(), t(0));
         assert_eq!(show(&life), "Ready(0) -");
-        pod.status.conditions =
-            vec![crate::object::PodCondition { kind: "lb".into(), status: "True".into(), ..Default::default() }];
+        pod.status.conditions = vec![crate::object::PodCondition {
+            kind: "lb".into(),
+            status: "True".into(),
+            ..Default::default()
+        }];
         assert!(life.advance(&pod, &behaviour, &Rules::default(), t(1)).changed);
         assert_eq!(show(&life), "Ready(0) +");
     }

@@ -1,13 +1,25 @@
 //! Collects field errors.
 //!
 //! Validation reads like the rules it enforces: a [`Check`] is passed down, each rule adds to it. Paths are texts such
-//! as `spec.containers[0].name`.
+//! as `spec.containers[0].name`; nearly all objects are good, so they are put together only where something is wrong.
 
 use k8s_schema::FieldError;
 use serde_json::Value;
 
+use std::fmt::{self, Display};
+
 use super::text;
 use crate::json;
+
+/// The path of a field of what is at a path.
+#[derive(Clone, Copy)]
+pub(crate) struct Below<P>(pub(crate) P, pub(crate) &'static str);
+
+impl<P: Display> Display for Below<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.0, self.1)
+    }
+}
 
 /// The errors found so far.
 #[derive(Debug, Default)]
@@ -26,47 +38,47 @@ impl Check {
         }
     }
 
-    pub(crate) fn invalid(&mut self, path: &str, value: impl Into<Value>, detail: impl Into<String>) {
-        self.push(FieldError::invalid(path, value, detail));
+    pub(crate) fn invalid(&mut self, path: impl Display, value: impl Into<Value>, detail: impl Into<String>) {
+        self.push(FieldError::invalid(path.to_string(), value, detail));
     }
 
-    pub(crate) fn required(&mut self, path: &str, detail: impl Into<String>) {
-        self.push(FieldError::required(path, detail));
+    pub(crate) fn required(&mut self, path: impl Display, detail: impl Into<String>) {
+        self.push(FieldError::required(path.to_string(), detail));
     }
 
-    pub(crate) fn forbidden(&mut self, path: &str, detail: impl Into<String>) {
-        self.push(FieldError::forbidden(path, detail));
+    pub(crate) fn forbidden(&mut self, path: impl Display, detail: impl Into<String>) {
+        self.push(FieldError::forbidden(path.to_string(), detail));
     }
 
-    pub(crate) fn duplicate(&mut self, path: &str, value: impl Into<Value>) {
-        self.push(FieldError::duplicate(path, value));
+    pub(crate) fn duplicate(&mut self, path: impl Display, value: impl Into<Value>) {
+        self.push(FieldError::duplicate(path.to_string(), value));
     }
 
-    pub(crate) fn not_found(&mut self, path: &str, value: impl Into<Value>) {
-        self.push(FieldError::not_found(path, value));
+    pub(crate) fn not_found(&mut self, path: impl Display, value: impl Into<Value>) {
+        self.push(FieldError::not_found(path.to_string(), value));
     }
 
-    pub(crate) fn unsupported(&mut self, path: &str, value: impl Into<Value>, supported: &[&str]) {
-        self.push(FieldError::not_supported(path, value, supported));
+    pub(crate) fn unsupported(&mut self, path: impl Display, value: impl Into<Value>, supported: &[&str]) {
+        self.push(FieldError::not_supported(path.to_string(), value, supported));
     }
 
-    pub(crate) fn too_long(&mut self, path: &str, max: i64) {
-        self.push(FieldError::too_long(path, max));
+    pub(crate) fn too_long(&mut self, path: impl Display, max: i64) {
+        self.push(FieldError::too_long(path.to_string(), max));
     }
 
-    pub(crate) fn too_many(&mut self, path: &str, actual: usize, max: i64) {
-        self.push(FieldError::too_many(path, i64::try_from(actual).unwrap_or(i64::MAX), max));
+    pub(crate) fn too_many(&mut self, path: impl Display, actual: usize, max: i64) {
+        self.push(FieldError::too_many(path.to_string(), i64::try_from(actual).unwrap_or(i64::MAX), max));
     }
 
     /// One error per message of a format.
-    pub(crate) fn format(&mut self, path: &str, value: &str, messages: Vec<String>) {
+    pub(crate) fn format(&mut self, path: impl Display, value: &str, messages: Vec<String>) {
         for message in messages {
-            self.invalid(path, value, message);
+            self.invalid(&path, value, message);
         }
     }
 
     /// A text that must be one of a few; empty is "required".
-    pub(crate) fn one_of(&mut self, path: &str, value: &str, supported: &[&str]) {
+    pub(crate) fn one_of(&mut self, path: impl Display, value: &str, supported: &[&str]) {
         if value.is_empty() {
             self.required(path, "");
         } else {
@@ -75,7 +87,7 @@ impl Check {
     }
 
     /// A text that must be one of a few, or empty.
-    pub(crate) fn one_of_or_empty(&mut self, path: &str, value: &str, supported: &[&str]) {
+    pub(crate) fn one_of_or_empty(&mut self, path: impl Display, value: &str, supported: &[&str]) {
         if !value.is_empty() && !supported.contains(&value) {
             self.unsupported(path, value, supported);
         }
@@ -98,7 +110,7 @@ impl Check {
     }
 
     /// The labels in a map.
-    pub(crate) fn labels(&mut self, labels: &Value, path: &str) {
+    pub(crate) fn labels(&mut self, labels: &Value, path: impl Display + Copy) {
         for (key, value) in labels.as_object().into_iter().flatten() {
             self.format(path, key, text::label_key(key));
             if let Some(value) = value.as_str() {
@@ -116,21 +128,21 @@ impl Check {
             let operator = json::text(requirement, "operator");
             match operator {
                 "In" | "NotIn" if values.is_empty() => self.required(
-                    &format!("{base}.values"),
+                    format_args!("{base}.values"),
                     "must be specified when `operator` is 'In' or 'NotIn'",
                 ),
                 "Exists" | "DoesNotExist" if !values.is_empty() => self.forbidden(
-                    &format!("{base}.values"),
+                    format_args!("{base}.values"),
                     "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
                 ),
                 "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
-                _ => self.invalid(&format!("{base}.operator"), operator, "not a valid selector operator"),
+                _ => self.invalid(format_args!("{base}.operator"), operator, "not a valid selector operator"),
             }
             let key = json::text(requirement, "key");
-            self.format(&format!("{base}.key"), key, text::label_key(key));
+            self.format(format_args!("{base}.key"), key, text::label_key(key));
             for (value_idx, value) in values.iter().enumerate() {
                 let value = value.as_str().unwrap_or_default();
-                self.format(&format!("{base}.values[{value_idx}]"), value, text::label_value(value));
+                self.format(format_args!("{base}.values[{value_idx}]"), value, text::label_value(value));
             }
         }
     }

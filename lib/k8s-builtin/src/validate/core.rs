@@ -27,10 +27,10 @@ pub(super) fn config_map(check: &mut Check, map: &Value) {
     let mut size = 0_usize;
     for field in ["data", "binaryData"] {
         for (key, value) in entries(map, field) {
-            check.format(&format!("{field}[{key}]"), key, text::config_key(key));
+            check.format(format_args!("{field}[{key}]"), key, text::config_key(key));
             if field == "data" && at(map, "binaryData").get(key).is_some() {
                 check.invalid(
-                    &format!("data[{key}]"),
+                    format_args!("data[{key}]"),
                     key.as_str(),
                     "duplicate of key present in binaryData",
                 );
@@ -47,7 +47,7 @@ pub(super) fn config_map(check: &mut Check, map: &Value) {
 pub(super) fn secret(check: &mut Check, secret: &Value) {
     let mut size = 0_usize;
     for (key, value) in entries(secret, "data") {
-        check.format(&format!("data[{key}]"), key, text::config_key(key));
+        check.format(format_args!("data[{key}]"), key, text::config_key(key));
         size = size.saturating_add(value.as_str().map_or(0, |text| text.len() / 4 * 3));
     }
     if size > DATA_LIMIT {
@@ -56,7 +56,7 @@ pub(super) fn secret(check: &mut Check, secret: &Value) {
     let has_key = |key: &str| at(secret, "data").get(key).is_some();
     let mut need = |keys: &[&str]| {
         for key in keys.iter().filter(|key| !has_key(key)) {
-            check.required(&format!("data[{key}]"), "");
+            check.required(format_args!("data[{key}]"), "");
         }
     };
     match text(secret, "type") {
@@ -75,7 +75,7 @@ pub(super) fn secret(check: &mut Check, secret: &Value) {
                 .unwrap_or_default()
                 .is_empty()
             {
-                check.required(&format!("metadata.annotations[{name}]"), "");
+                check.required(format_args!("metadata.annotations[{name}]"), "");
             }
         }
         _ => {}
@@ -118,7 +118,7 @@ pub(super) fn service(check: &mut Check, service: &Value, old: Option<&Value>) {
         "ExternalName" => {
             for field in ["clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
                 if has(spec, field) {
-                    check.forbidden(&format!("spec.{field}"), "may not be set for ExternalName services");
+                    check.forbidden(format_args!("spec.{field}"), "may not be set for ExternalName services");
                 }
             }
             let name = text(spec, "externalName").trim_end_matches('.');
@@ -146,7 +146,7 @@ pub(super) fn service(check: &mut Check, service: &Value, old: Option<&Value>) {
     for (idx, ip) in list(spec, "externalIPs").iter().enumerate() {
         let ip = ip.as_str().unwrap_or_default();
         if ip.parse::<std::net::IpAddr>().is_err() {
-            check.invalid(&format!("spec.externalIPs[{idx}]"), ip, IP);
+            check.invalid(format_args!("spec.externalIPs[{idx}]"), ip, IP);
         }
     }
     check.one_of("spec.type", kind, &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"]);
@@ -187,24 +187,24 @@ fn service_port<'a>(
 ) {
     let name = text(port, "name");
     if needs_name && name.is_empty() {
-        check.required(&format!("{path}.name"), "");
+        check.required(format_args!("{path}.name"), "");
     } else if !name.is_empty() {
-        check.format(&format!("{path}.name"), name, text::dns_label(name));
+        check.format(format_args!("{path}.name"), name, text::dns_label(name));
         if names.contains(&name) {
-            check.duplicate(&format!("{path}.name"), name);
+            check.duplicate(format_args!("{path}.name"), name);
         } else {
             names.insert(name);
         }
     }
     let number = int(port, "port").unwrap_or(0);
     for message in text::port_number(number) {
-        check.invalid(&format!("{path}.port"), number, message);
+        check.invalid(format_args!("{path}.port"), number, message);
     }
-    check.one_of(&format!("{path}.protocol"), text(port, "protocol"), &["SCTP", "TCP", "UDP"]);
+    check.one_of(format_args!("{path}.protocol"), text(port, "protocol"), &["SCTP", "TCP", "UDP"]);
     pod::port_or_name(check, at(port, "targetPort"), &format!("{path}.targetPort"));
     let protocol = text(port, "appProtocol");
     if !protocol.is_empty() {
-        check.format(&format!("{path}.appProtocol"), protocol, text::label_key(protocol));
+        check.format(format_args!("{path}.appProtocol"), protocol, text::label_key(protocol));
     }
 }
 
@@ -227,7 +227,7 @@ fn service_port_numbers(check: &mut Check, ports: &[Value], kind: &str) {
         let key = (protocol, int(port, "port").unwrap_or(0));
         if seen.contains(&key) {
             let shown = json!({"Name": "", "Protocol": key.0, "AppProtocol": null, "Port": key.1, "TargetPort": 0, "NodePort": 0});
-            check.duplicate(&format!("spec.ports[{idx}]"), shown);
+            check.duplicate(format_args!("spec.ports[{idx}]"), shown);
         }
         seen.insert(key);
     }
@@ -275,7 +275,7 @@ fn service_addresses(check: &mut Check, spec: &Value, kind: &str) {
                 check.invalid("spec.clusterIPs", shown.clone(), "'None' must be the first and only value");
             }
         } else if ip.parse::<std::net::IpAddr>().is_err() {
-            check.invalid(&format!("spec.clusterIPs[{idx}]"), ip, IP);
+            check.invalid(format_args!("spec.clusterIPs[{idx}]"), ip, IP);
         }
     }
     if addresses.len() > 2 {
@@ -313,12 +313,12 @@ pub(super) fn node(check: &mut Check, node: &Value, old: Option<&Value>) {
         // The reference server also blames the metadata.
         let base = format!("metadata.taints[{idx}]");
         let (key, effect) = (text(taint, "key"), text(taint, "effect"));
-        check.format(&format!("{base}.key"), key, text::label_key(key));
+        check.format(format_args!("{base}.key"), key, text::label_key(key));
         let messages = text::label_value(text(taint, "value"));
         if !messages.is_empty() {
-            check.invalid(&format!("{base}.value"), text(taint, "value"), messages.join(";"));
+            check.invalid(format_args!("{base}.value"), text(taint, "value"), messages.join(";"));
         }
-        check.one_of(&format!("{base}.effect"), effect, scheduling::TAINT_EFFECTS);
+        check.one_of(format_args!("{base}.effect"), effect, scheduling::TAINT_EFFECTS);
         if seen.contains(&(key, effect)) {
             check.duplicate(&base, taint.clone());
             if let Some(error) = check.errors.last_mut() {
@@ -335,7 +335,7 @@ pub(super) fn node(check: &mut Check, node: &Value, old: Option<&Value>) {
     let mut addresses: BTreeSet<String> = BTreeSet::new();
     for (idx, address) in list(node, "status.addresses").iter().enumerate() {
         if !addresses.insert(address.to_string()) && old.is_some() {
-            check.duplicate(&format!("status.addresses[{idx}]"), address.clone());
+            check.duplicate(format_args!("status.addresses[{idx}]"), address.clone());
         }
     }
     let Some(old) = old else { return };
@@ -397,12 +397,12 @@ pub(super) fn quota(check: &mut Check, quota: &Value) {
         let operator = text(requirement, "operator");
         let values = list(requirement, "values");
         if !is_scope(scope) {
-            check.invalid(&format!("{base}.scopeName"), scope, "unsupported scope");
+            check.invalid(format_args!("{base}.scopeName"), scope, "unsupported scope");
         }
         let must_exist = !matches!(scope, "PriorityClass" | "VolumeAttributesClass") && is_scope(scope);
         if must_exist && operator != "Exists" {
             check.invalid(
-                &format!("{base}.operator"),
+                format_args!("{base}.operator"),
                 operator,
                 "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, \
                  ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or \
@@ -411,16 +411,16 @@ pub(super) fn quota(check: &mut Check, quota: &Value) {
         }
         match operator {
             "In" | "NotIn" if values.is_empty() => check.required(
-                &format!("{base}.values"),
+                format_args!("{base}.values"),
                 "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector",
             ),
             "Exists" | "DoesNotExist" if !values.is_empty() => check.invalid(
-                &format!("{base}.values"),
+                format_args!("{base}.values"),
                 values.to_vec(),
                 "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector",
             ),
             "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
-            _ => check.invalid(&format!("{base}.operator"), operator, "not a valid selector operator"),
+            _ => check.invalid(format_args!("{base}.operator"), operator, "not a valid selector operator"),
         }
         selected.push(scope);
     }
@@ -513,13 +513,16 @@ pub(super) fn limit_range(check: &mut Check, range: &Value) {
         if kind == "Pod" {
             for part in ["default", "defaultRequest"] {
                 if entries(item, part).next().is_some() {
-                    check.forbidden(&format!("{base}.{part}"), "may not be specified when `type` is 'Pod'");
+                    check.forbidden(
+                        format_args!("{base}.{part}"),
+                        "may not be specified when `type` is 'Pod'",
+                    );
                 }
             }
         }
         if kind == "PersistentVolumeClaim" && !has(item, "min.storage") && !has(item, "max.storage") {
             check.required(
-                &format!("{base}.limits"),
+                format_args!("{base}.limits"),
                 "either minimum or maximum storage value is required, but neither was provided",
             );
         }
@@ -548,7 +551,7 @@ fn limit_amounts(check: &mut Check, item: &Value, base: &str) {
                 && low > high
             {
                 let detail = format!("{} {low} is greater than {} {high}", words[0], words[1]);
-                check.invalid(&format!("{base}.{part}[{name}]"), blamed.to_string(), detail);
+                check.invalid(format_args!("{base}.{part}[{name}]"), blamed.to_string(), detail);
             }
         };
         let (min, max) = (min.get(name), max.get(name));
@@ -568,7 +571,7 @@ fn limit_amounts(check: &mut Check, item: &Value, base: &str) {
             && default != request
         {
             check.invalid(
-                &format!("{base}.defaultRequest[{name}]"),
+                format_args!("{base}.defaultRequest[{name}]"),
                 request.to_string(),
                 format!("default value {default} must equal to defaultRequest value {request} in {name}"),
             );
@@ -595,10 +598,14 @@ pub(super) fn claim_spec(check: &mut Check, spec: &Value, path: &str) {
     for field in ["storageClassName", "volumeAttributesClassName"] {
         let name = text(spec, field);
         if !name.is_empty() {
-            check.format(&format!("{path}.{field}"), name, text::dns_subdomain(name));
+            check.format(format_args!("{path}.{field}"), name, text::dns_subdomain(name));
         }
     }
-    check.one_of_or_empty(&format!("{path}.volumeMode"), text(spec, "volumeMode"), &["Block", "Filesystem"]);
+    check.one_of_or_empty(
+        format_args!("{path}.volumeMode"),
+        text(spec, "volumeMode"),
+        &["Block", "Filesystem"],
+    );
     for field in ["dataSource", "dataSourceRef"] {
         let source = at(spec, field);
         if source.is_null() {
@@ -606,12 +613,12 @@ pub(super) fn claim_spec(check: &mut Check, spec: &Value, path: &str) {
         }
         for part in ["name", "kind"] {
             if text(source, part).is_empty() {
-                check.required(&format!("{path}.{field}.{part}"), "");
+                check.required(format_args!("{path}.{field}.{part}"), "");
             }
         }
         if text(source, "apiGroup").is_empty() && text(source, "kind") != "PersistentVolumeClaim" {
             let detail = "must be 'PersistentVolumeClaim' when referencing the default apiGroup";
-            check.invalid(&format!("{path}.{field}"), text(source, "kind"), detail);
+            check.invalid(format_args!("{path}.{field}"), text(source, "kind"), detail);
         }
     }
 }
@@ -696,7 +703,7 @@ pub(super) fn volume(check: &mut Check, volume: &Value) {
     }
     for (name, value) in entries(spec, "capacity") {
         if normal::quantity(value).is_some_and(|size| size <= Quantity::ZERO) {
-            check.invalid(&format!("spec.capacity[{name}]"), value.clone(), "must be greater than zero");
+            check.invalid(format_args!("spec.capacity[{name}]"), value.clone(), "must be greater than zero");
         }
     }
     check.one_of_or_empty(
@@ -722,12 +729,12 @@ pub(super) fn volume(check: &mut Check, volume: &Value) {
         check.required("spec", "must specify a volume type");
     }
     for source in sources.iter().skip(1) {
-        check.forbidden(&format!("spec.{source}"), "may not specify more than 1 volume type");
+        check.forbidden(format_args!("spec.{source}"), "may not specify more than 1 volume type");
     }
     for field in ["storageClassName", "volumeAttributesClassName"] {
         let name = text(spec, field);
         if !name.is_empty() {
-            check.format(&format!("spec.{field}"), name, text::dns_subdomain(name));
+            check.format(format_args!("spec.{field}"), name, text::dns_subdomain(name));
         }
     }
     check.one_of_or_empty("spec.volumeMode", text(spec, "volumeMode"), &["Block", "Filesystem"]);
@@ -760,7 +767,7 @@ pub(super) fn endpoints(check: &mut Check, endpoints: &Value) {
         for part in ["addresses", "notReadyAddresses"] {
             for (address_idx, address) in list(subset, part).iter().enumerate() {
                 if text(address, "ip").parse::<std::net::IpAddr>().is_err() {
-                    check.invalid(&format!("{base}.{part}[{address_idx}].ip"), text(address, "ip"), IP);
+                    check.invalid(format_args!("{base}.{part}[{address_idx}].ip"), text(address, "ip"), IP);
                 }
             }
         }
@@ -768,13 +775,13 @@ pub(super) fn endpoints(check: &mut Check, endpoints: &Value) {
         for (port_idx, port) in ports.iter().enumerate() {
             let at_port = format!("{base}.ports[{port_idx}]");
             if ports.len() > 1 && text(port, "name").is_empty() {
-                check.required(&format!("{at_port}.name"), "");
+                check.required(format_args!("{at_port}.name"), "");
             }
             let number = int(port, "port").unwrap_or(0);
             for message in text::port_number(number) {
-                check.invalid(&format!("{at_port}.port"), number, message);
+                check.invalid(format_args!("{at_port}.port"), number, message);
             }
-            check.one_of(&format!("{at_port}.protocol"), text(port, "protocol"), &["SCTP", "TCP", "UDP"]);
+            check.one_of(format_args!("{at_port}.protocol"), text(port, "protocol"), &["SCTP", "TCP", "UDP"]);
         }
     }
 }

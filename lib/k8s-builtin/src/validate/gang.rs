@@ -76,9 +76,9 @@ pub(super) fn workload(check: &mut Check, object: &Value) {
         }
         names.insert(name);
         if name.is_empty() {
-            check.required(&format!("{base}.name"), "");
+            check.required(format_args!("{base}.name"), "");
         } else {
-            check.format(&format!("{base}.name"), name, text::dns_label(name));
+            check.format(format_args!("{base}.name"), name, text::dns_label(name));
         }
         group(check, template, &base);
     }
@@ -100,10 +100,10 @@ pub(super) fn workload_v1alpha1(check: &mut Check, object: &Value) {
         let base = format!("{path}[{idx}]");
         let name = text(group, "name");
         if names.contains(&name) {
-            check.duplicate(&format!("{base}.name"), name);
+            check.duplicate(format_args!("{base}.name"), name);
         }
         names.insert(name);
-        check.format(&format!("{base}.name"), name, text::dns_label(name));
+        check.format(format_args!("{base}.name"), name, text::dns_label(name));
         policy(check, at(group, "policy"), &format!("{base}.policy"));
     }
 }
@@ -133,19 +133,19 @@ pub(super) fn pod_group(check: &mut Check, object: &Value) {
             let workload = text(reference, "workload.workloadName");
             let template = text(reference, "workload.podGroupTemplateName");
             if workload.is_empty() {
-                check.required(&format!("{base}.workload.workloadName"), "");
+                check.required(format_args!("{base}.workload.workloadName"), "");
             } else {
                 check.format(
-                    &format!("{base}.workload.workloadName"),
+                    format_args!("{base}.workload.workloadName"),
                     workload,
                     text::dns_subdomain(workload),
                 );
             }
             if template.is_empty() {
-                check.required(&format!("{base}.workload.podGroupTemplateName"), "");
+                check.required(format_args!("{base}.workload.podGroupTemplateName"), "");
             } else {
                 check.format(
-                    &format!("{base}.workload.podGroupTemplateName"),
+                    format_args!("{base}.workload.podGroupTemplateName"),
                     template,
                     text::dns_label(template),
                 );
@@ -188,7 +188,7 @@ pub(super) fn pod_group_status(check: &mut Check, group: &Value) {
         let name = text(status, "name");
         if !known.contains(name) {
             let detail = "must match the name of an entry in `spec.resourceClaims`";
-            check.invalid(&format!("{path}[{idx}].name"), name, detail);
+            check.invalid(format_args!("{path}[{idx}].name"), name, detail);
         }
     }
 }
@@ -212,17 +212,17 @@ fn group(check: &mut Check, spec: &Value, path: &str) {
     }
     claims(check, spec, &format!("{path}.resourceClaims"));
     check.one_of_or_empty(
-        &format!("{path}.disruptionMode"),
+        format_args!("{path}.disruptionMode"),
         text(spec, "disruptionMode"),
         &["Pod", "PodGroup"],
     );
     let class = text(spec, "priorityClassName");
     if !class.is_empty() {
-        check.format(&format!("{path}.priorityClassName"), class, text::dns_subdomain(class));
+        check.format(format_args!("{path}.priorityClassName"), class, text::dns_subdomain(class));
     }
     if let Some(priority) = int(spec, "priority").filter(|priority| *priority > HIGHEST_USER_PRIORITY) {
         let detail = format!("must be less than or equal to {HIGHEST_USER_PRIORITY}");
-        check.invalid(&format!("{path}.priority"), priority, detail);
+        check.invalid(format_args!("{path}.priority"), priority, detail);
     }
 }
 
@@ -257,9 +257,9 @@ fn claims(check: &mut Check, spec: &Value, path: &str) {
         }
         names.insert(name);
         if name.is_empty() {
-            check.required(&format!("{base}.name"), "");
+            check.required(format_args!("{base}.name"), "");
         } else {
-            check.format(&format!("{base}.name"), name, text::dns_label(name));
+            check.format(format_args!("{base}.name"), name, text::dns_label(name));
         }
         let members = ["resourceClaimName", "resourceClaimTemplateName"];
         match members.map(|member| has(claim, member)) {
@@ -278,7 +278,7 @@ fn claims(check: &mut Check, spec: &Value, path: &str) {
         for member in members {
             let name = text(claim, member);
             if has(claim, member) {
-                check.format(&format!("{base}.{member}"), name, text::dns_subdomain(name));
+                check.format(format_args!("{base}.{member}"), name, text::dns_subdomain(name));
             }
         }
     }
@@ -292,14 +292,14 @@ fn controller_ref(check: &mut Check, object: &Value) {
     let base = "spec.controllerRef";
     let group = text(reference, "apiGroup");
     if !group.is_empty() {
-        check.format(&format!("{base}.apiGroup"), group, text::dns_subdomain(group));
+        check.format(format_args!("{base}.apiGroup"), group, text::dns_subdomain(group));
     }
     for field in ["kind", "name"] {
         let value = text(reference, field);
         if value.is_empty() {
-            check.required(&format!("{base}.{field}"), "");
+            check.required(format_args!("{base}.{field}"), "");
         } else {
-            check.format(&format!("{base}.{field}"), value, text::path_segment(value));
+            check.format(format_args!("{base}.{field}"), value, text::path_segment(value));
         }
     }
 }

@@ -44,28 +44,28 @@ pub(super) fn conditions(check: &mut Check, object: &Value) {
         let (kind, status, reason) =
             (text(condition, "type"), text(condition, "status"), text(condition, "reason"));
         if kinds.contains(&kind) {
-            check.duplicate(&format!("{base}.type"), kind);
+            check.duplicate(format_args!("{base}.type"), kind);
         }
         kinds.insert(kind);
-        check.format(&format!("{base}.type"), kind, text::label_key(kind));
+        check.format(format_args!("{base}.type"), kind, text::label_key(kind));
         if !["False", "True", "Unknown"].contains(&status) {
-            check.unsupported(&format!("{base}.status"), status, &["False", "True", "Unknown"]);
+            check.unsupported(format_args!("{base}.status"), status, &["False", "True", "Unknown"]);
         }
         if let Some(generation) = at(condition, "observedGeneration").as_i64().filter(|number| *number < 0) {
             let detail = "must be greater than or equal to zero";
-            check.invalid(&format!("{base}.observedGeneration"), generation, detail);
+            check.invalid(format_args!("{base}.observedGeneration"), generation, detail);
         }
         if !has(condition, "lastTransitionTime") {
-            check.required(&format!("{base}.lastTransitionTime"), "");
+            check.required(format_args!("{base}.lastTransitionTime"), "");
         }
         if reason.is_empty() {
-            check.required(&format!("{base}.reason"), "");
+            check.required(format_args!("{base}.reason"), "");
         }
         if reason.len() > 1024 {
-            check.too_long(&format!("{base}.reason"), 1024);
+            check.too_long(format_args!("{base}.reason"), 1024);
         }
         if text(condition, "message").len() > 32 << 10 {
-            check.too_long(&format!("{base}.message"), 32 << 10);
+            check.too_long(format_args!("{base}.message"), 32 << 10);
         }
     }
 }
@@ -145,14 +145,14 @@ fn common(check: &mut Check, object: &Value) {
         let base = format!("metadata.managedFields[{idx}]");
         let operation = text(entry, "operation");
         if !matches!(operation, "Apply" | "Update") {
-            check.invalid(&format!("{base}.operation"), operation, "must be `Apply` or `Update`");
+            check.invalid(format_args!("{base}.operation"), operation, "must be `Apply` or `Update`");
         }
         let fields_type = text(entry, "fieldsType");
         if !matches!(fields_type, "" | "FieldsV1") {
-            check.invalid(&format!("{base}.fieldsType"), fields_type, "must be `FieldsV1`");
+            check.invalid(format_args!("{base}.fieldsType"), fields_type, "must be `FieldsV1`");
         }
         if text(entry, "manager").len() > 128 {
-            check.too_long(&format!("{base}.manager"), 128);
+            check.too_long(format_args!("{base}.manager"), 128);
         }
     }
 }
@@ -174,11 +174,11 @@ fn owners(check: &mut Check, object: &Value) {
     for owner in list(object, path) {
         let version = text(owner, "apiVersion");
         if version.is_empty() || version.ends_with('/') {
-            check.invalid(&format!("{path}.apiVersion"), version, "version must not be empty");
+            check.invalid(format_args!("{path}.apiVersion"), version, "version must not be empty");
         }
         for field in ["kind", "name", "uid"] {
             if text(owner, field).is_empty() {
-                check.invalid(&format!("{path}.{field}"), "", "must not be empty");
+                check.invalid(format_args!("{path}.{field}"), "", "must not be empty");
             }
         }
         if version == "v1" && text(owner, "kind") == "Event" {
@@ -210,7 +210,7 @@ fn finalizers(check: &mut Check, object: &Value, is_strict: bool) {
         if is_strict && !name.contains('/') && !matches!(name, "kubernetes" | "orphan" | "foregroundDeletion")
         {
             check.invalid(
-                &format!("metadata.finalizers[{idx}]"),
+                format_args!("metadata.finalizers[{idx}]"),
                 name,
                 "name is neither a standard finalizer name nor is it fully qualified",
             );

@@ -143,18 +143,18 @@ fn autoscaler(check: &mut Check, hpa: &Value, is_new: bool) {
             }
         }
         check.one_of_or_empty(
-            &format!("{base}.selectPolicy"),
+            format_args!("{base}.selectPolicy"),
             text(rules, "selectPolicy"),
             &["Disabled", "Max", "Min"],
         );
         if list(rules, "policies").is_empty() {
-            check.required(&format!("{base}.policies"), "must specify at least one Policy");
+            check.required(format_args!("{base}.policies"), "must specify at least one Policy");
         }
         for (idx, policy) in list(rules, "policies").iter().enumerate() {
             let at_policy = format!("{base}.policies[{idx}]");
             let kind = text(policy, "type");
             if !["Percent", "Pods"].contains(&kind) {
-                check.unsupported(&format!("{at_policy}.type"), kind, &["Percent", "Pods"]);
+                check.unsupported(format_args!("{at_policy}.type"), kind, &["Percent", "Pods"]);
             }
             for (field, most) in [("value", i64::MAX), ("periodSeconds", 1800)] {
                 let number = int(policy, field).unwrap_or(0);
@@ -173,9 +173,9 @@ fn cross_reference(check: &mut Check, reference: &Value, path: &str) {
     for field in ["kind", "name"] {
         let value = text(reference, field);
         if value.is_empty() {
-            check.required(&format!("{path}.{field}"), "");
+            check.required(format_args!("{path}.{field}"), "");
         } else {
-            check.format(&format!("{path}.{field}"), value, text::path_segment(value));
+            check.format(format_args!("{path}.{field}"), value, text::path_segment(value));
         }
     }
 }
@@ -190,12 +190,12 @@ fn metric_spec(check: &mut Check, metric: &Value, path: &str) {
     ];
     let kind = text(metric, "type");
     if kind.is_empty() {
-        check.required(&format!("{path}.type"), "must specify a metric source type");
+        check.required(format_args!("{path}.type"), "must specify a metric source type");
         return;
     }
     let Some((_, expected)) = KINDS.iter().find(|(name, _)| *name == kind) else {
         let names: Vec<&str> = KINDS.iter().map(|(name, _)| *name).collect();
-        check.unsupported(&format!("{path}.type"), kind, &names);
+        check.unsupported(format_args!("{path}.type"), kind, &names);
         return;
     };
     let source = at(metric, expected);
@@ -206,7 +206,7 @@ fn metric_spec(check: &mut Check, metric: &Value, path: &str) {
         metric_source(check, source, expected, &base);
     }
     for (_, other) in KINDS.iter().filter(|(_, other)| other != expected && has(metric, other)) {
-        check.forbidden(&format!("{path}.{other}"), "must populate the given metric source only");
+        check.forbidden(format_args!("{path}.{other}"), "must populate the given metric source only");
     }
 }
 
@@ -218,18 +218,18 @@ fn metric_source(check: &mut Check, source: &Value, kind: &str, path: &str) {
     match kind {
         "resource" | "containerResource" => {
             if text(source, "name").is_empty() {
-                check.required(&format!("{path}.name"), "must specify a resource name");
+                check.required(format_args!("{path}.name"), "must specify a resource name");
             }
             if kind == "containerResource" && text(source, "container").is_empty() {
-                check.required(&format!("{path}.container"), "must specify a container");
+                check.required(format_args!("{path}.container"), "must specify a container");
             }
         }
         _ => {
             let name = text(source, "metric.name");
             if name.is_empty() {
-                check.required(&format!("{path}.metric.name"), "must specify a metric name");
+                check.required(format_args!("{path}.metric.name"), "must specify a metric name");
             } else {
-                check.format(&format!("{path}.metric.name"), name, text::path_segment(name));
+                check.format(format_args!("{path}.metric.name"), name, text::path_segment(name));
             }
         }
     }
@@ -238,48 +238,52 @@ fn metric_source(check: &mut Check, source: &Value, kind: &str, path: &str) {
     }
     let target_type = text(target, "type");
     if target_type.is_empty() {
-        check.required(&format!("{base}.type"), "must specify a metric target type");
+        check.required(format_args!("{base}.type"), "must specify a metric target type");
     }
     if !["Utilization", "Value", "AverageValue"].contains(&target_type) {
         check.invalid(
-            &format!("{base}.type"),
+            format_args!("{base}.type"),
             target_type,
             "must be either Utilization, Value, or AverageValue",
         );
     }
     for field in ["value", "averageValue"] {
         if normal::quantity(at(target, field)).is_some_and(|amount| amount <= Quantity::ZERO) {
-            check.invalid(&format!("{base}.{field}"), at(target, field).clone(), "must be positive");
+            check.invalid(format_args!("{base}.{field}"), at(target, field).clone(), "must be positive");
         }
     }
     if let Some(percent) = int(target, "averageUtilization").filter(|percent| *percent < 1) {
-        check.invalid(&format!("{base}.averageUtilization"), percent, "must be greater than 0");
+        check.invalid(format_args!("{base}.averageUtilization"), percent, "must be greater than 0");
     }
     match kind {
         "resource" | "containerResource" => match (utilization, average) {
             (false, false) => check.required(
-                &format!("{base}.averageUtilization"),
+                format_args!("{base}.averageUtilization"),
                 "must set either a target raw value or a target utilization",
             ),
             (true, true) => check.forbidden(
-                &format!("{base}.averageValue"),
+                format_args!("{base}.averageValue"),
                 "may not set both a target raw value and a target utilization",
             ),
             _ => {}
         },
         "pods" if !average => {
-            check.required(&format!("{base}.averageValue"), "must specify a positive target averageValue");
+            check
+                .required(format_args!("{base}.averageValue"), "must specify a positive target averageValue");
         }
         "object" if !value && !average => {
-            check.required(&format!("{base}.averageValue"), "must set either a target value or averageValue");
+            check.required(
+                format_args!("{base}.averageValue"),
+                "must set either a target value or averageValue",
+            );
         }
         "external" => match (value, average) {
             (false, false) => check.required(
-                &format!("{base}.averageValue"),
+                format_args!("{base}.averageValue"),
                 "must set either a target value for metric or a per-pod target",
             ),
             (true, true) => check.forbidden(
-                &format!("{base}.value"),
+                format_args!("{base}.value"),
                 "may not set both a target value for metric and a per-pod target",
             ),
             _ => {}
@@ -315,7 +319,7 @@ fn network_policy(check: &mut Check, policy: &Value) {
             for (port_idx, port) in list(rule, "ports").iter().enumerate() {
                 let at_port = format!("{base}.ports[{port_idx}]");
                 check.one_of_or_empty(
-                    &format!("{at_port}.protocol"),
+                    format_args!("{at_port}.protocol"),
                     text(port, "protocol"),
                     &["TCP", "UDP", "SCTP"],
                 );
@@ -325,14 +329,14 @@ fn network_policy(check: &mut Check, policy: &Value) {
                 if let Some(end) = int(port, "endPort") {
                     match int(port, "port") {
                         Some(start) if end < start => check.invalid(
-                            &format!("{at_port}.endPort"),
+                            format_args!("{at_port}.endPort"),
                             start,
                             "must be greater than or equal to `port`",
                         ),
                         Some(_) => {}
                         None => {
                             let detail = "may not be specified when `port` is not specified";
-                            check.invalid(&format!("{at_port}.endPort"), end, detail);
+                            check.invalid(format_args!("{at_port}.endPort"), end, detail);
                         }
                     }
                 }
@@ -351,7 +355,7 @@ fn network_policy(check: &mut Check, policy: &Value) {
     for (idx, kind) in types.iter().enumerate() {
         let kind = kind.as_str().unwrap_or_default();
         if !["Ingress", "Egress"].contains(&kind) {
-            check.unsupported(&format!("spec.policyTypes[{idx}]"), kind, &["Ingress", "Egress"]);
+            check.unsupported(format_args!("spec.policyTypes[{idx}]"), kind, &["Ingress", "Egress"]);
         }
     }
 }
@@ -369,10 +373,10 @@ fn network_peer(check: &mut Check, peer: &Value, path: &str) {
         n_peers += 1;
         let cidr = text(block, "cidr");
         if cidr.is_empty() {
-            check.required(&format!("{path}.ipBlock.cidr"), "");
+            check.required(format_args!("{path}.ipBlock.cidr"), "");
         } else if !is_cidr(cidr) {
             let detail = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
-            check.invalid(&format!("{path}.ipBlock.cidr"), cidr, detail);
+            check.invalid(format_args!("{path}.ipBlock.cidr"), cidr, detail);
         }
     }
     if n_peers == 0 {
@@ -411,44 +415,44 @@ fn ingress(check: &mut Check, ingress: &Value) {
         let host = text(rule, "host");
         if !host.is_empty() {
             if host.parse::<std::net::IpAddr>().is_ok() {
-                check.invalid(&format!("{base}.host"), host, "must be a DNS name, not an IP address");
+                check.invalid(format_args!("{base}.host"), host, "must be a DNS name, not an IP address");
             }
             let name = host.strip_prefix("*.").unwrap_or(host);
-            check.format(&format!("{base}.host"), host, text::dns_subdomain(name));
+            check.format(format_args!("{base}.host"), host, text::dns_subdomain(name));
         }
         if !has(rule, "http") {
             continue;
         }
         let paths = list(rule, "http.paths");
         if paths.is_empty() {
-            check.required(&format!("{base}.http.paths"), "");
+            check.required(format_args!("{base}.http.paths"), "");
         }
         for (path_idx, path) in paths.iter().enumerate() {
             let at_path = format!("{base}.http.paths[{path_idx}]");
             let route = text(path, "path");
             match text(path, "pathType") {
                 "" => {
-                    check.required(&format!("{at_path}.pathType"), "pathType must be specified");
+                    check.required(format_args!("{at_path}.pathType"), "pathType must be specified");
                     continue;
                 }
                 "Exact" | "Prefix" => {
                     if !route.starts_with('/') {
-                        check.invalid(&format!("{at_path}.path"), route, "must be an absolute path");
+                        check.invalid(format_args!("{at_path}.path"), route, "must be an absolute path");
                     }
                     for odd in ["//", "/./", "/../", "%2f", "%2F"] {
                         if route.contains(odd) {
                             let detail = format!("must not contain '{odd}'");
-                            check.invalid(&format!("{at_path}.path"), route, detail);
+                            check.invalid(format_args!("{at_path}.path"), route, detail);
                         }
                     }
                 }
                 "ImplementationSpecific" => {
                     if !route.is_empty() && !route.starts_with('/') {
-                        check.invalid(&format!("{at_path}.path"), route, "must be an absolute path");
+                        check.invalid(format_args!("{at_path}.path"), route, "must be an absolute path");
                     }
                 }
                 other => check.unsupported(
-                    &format!("{at_path}.pathType"),
+                    format_args!("{at_path}.pathType"),
                     other,
                     &["Exact", "ImplementationSpecific", "Prefix"],
                 ),
@@ -460,7 +464,7 @@ fn ingress(check: &mut Check, ingress: &Value) {
         for (host_idx, host) in list(tls, "hosts").iter().enumerate() {
             let host = host.as_str().unwrap_or_default();
             let name = host.strip_prefix("*.").unwrap_or(host);
-            check.format(&format!("spec.tls[{idx}].hosts[{host_idx}]"), host, text::dns_subdomain(name));
+            check.format(format_args!("spec.tls[{idx}].hosts[{host_idx}]"), host, text::dns_subdomain(name));
         }
     }
     let class = text(spec, "ingressClassName");
@@ -477,20 +481,24 @@ fn backend(check: &mut Check, backend: &Value, path: &str) {
         (false, true) => {
             let name = text(backend, "service.name");
             if name.is_empty() {
-                check.required(&format!("{path}.service.name"), "");
+                check.required(format_args!("{path}.service.name"), "");
             } else {
-                check.format(&format!("{path}.service.name"), name, text::dns_label(name));
+                check.format(format_args!("{path}.service.name"), name, text::dns_label(name));
             }
             let (port_name, number) =
                 (text(backend, "service.port.name"), int(backend, "service.port.number"));
             match (port_name.is_empty(), number.filter(|number| *number != 0)) {
                 (false, Some(_)) => check.invalid(path, "", "cannot set both port name & port number"),
                 (false, None) => {
-                    check.format(&format!("{path}.service.port.name"), port_name, text::port_name(port_name));
+                    check.format(
+                        format_args!("{path}.service.port.name"),
+                        port_name,
+                        text::port_name(port_name),
+                    );
                 }
                 (true, Some(number)) => {
                     for message in text::port_number(number) {
-                        check.invalid(&format!("{path}.service.port.number"), number, message);
+                        check.invalid(format_args!("{path}.service.port.number"), number, message);
                     }
                 }
                 (true, None) => check.required(path, "port name or number is required"),
@@ -520,7 +528,7 @@ fn role(check: &mut Check, role: &Value, is_namespaced: bool) {
     for (idx, rule) in list(role, "rules").iter().enumerate() {
         let base = format!("rules[{idx}]");
         if list(rule, "verbs").is_empty() {
-            check.required(&format!("{base}.verbs"), "verbs must contain at least one value");
+            check.required(format_args!("{base}.verbs"), "verbs must contain at least one value");
         }
         let urls = at(rule, "nonResourceURLs").clone();
         if !list(rule, "nonResourceURLs").is_empty() {
@@ -535,10 +543,16 @@ fn role(check: &mut Check, role: &Value, is_namespaced: bool) {
             continue;
         }
         if list(rule, "apiGroups").is_empty() {
-            check.required(&format!("{base}.apiGroups"), "resource rules must supply at least one api group");
+            check.required(
+                format_args!("{base}.apiGroups"),
+                "resource rules must supply at least one api group",
+            );
         }
         if list(rule, "resources").is_empty() {
-            check.required(&format!("{base}.resources"), "resource rules must supply at least one resource");
+            check.required(
+                format_args!("{base}.resources"),
+                "resource rules must supply at least one resource",
+            );
         }
     }
     let aggregation = at(role, "aggregationRule");
@@ -571,28 +585,28 @@ fn role_binding(check: &mut Check, binding: &Value, is_namespaced: bool) {
         let base = format!("subjects[{idx}]");
         let name = text(subject, "name");
         if name.is_empty() {
-            check.required(&format!("{base}.name"), "");
+            check.required(format_args!("{base}.name"), "");
         }
         let group = text(subject, "apiGroup");
         match text(subject, "kind") {
             "ServiceAccount" => {
                 if !name.is_empty() {
-                    check.format(&format!("{base}.name"), name, text::dns_subdomain(name));
+                    check.format(format_args!("{base}.name"), name, text::dns_subdomain(name));
                 }
                 if !group.is_empty() {
-                    check.unsupported(&format!("{base}.apiGroup"), group, &[""]);
+                    check.unsupported(format_args!("{base}.apiGroup"), group, &[""]);
                 }
                 if !is_namespaced && text(subject, "namespace").is_empty() {
-                    check.required(&format!("{base}.namespace"), "");
+                    check.required(format_args!("{base}.namespace"), "");
                 }
             }
             "User" | "Group" => {
                 if group != GROUP {
-                    check.unsupported(&format!("{base}.apiGroup"), group, &[GROUP]);
+                    check.unsupported(format_args!("{base}.apiGroup"), group, &[GROUP]);
                 }
             }
             other => {
-                check.unsupported(&format!("{base}.kind"), other, &["ServiceAccount", "User", "Group"]);
+                check.unsupported(format_args!("{base}.kind"), other, &["ServiceAccount", "User", "Group"]);
             }
         }
     }
@@ -681,10 +695,10 @@ fn endpoint_slice(check: &mut Check, slice: &Value) {
     for (idx, port) in list(slice, "ports").iter().enumerate() {
         let name = text(port, "name");
         if names.contains(&name) {
-            check.duplicate(&format!("ports[{idx}].name"), name);
+            check.duplicate(format_args!("ports[{idx}].name"), name);
         }
         names.insert(name);
-        check.one_of(&format!("ports[{idx}].protocol"), text(port, "protocol"), &["SCTP", "TCP", "UDP"]);
+        check.one_of(format_args!("ports[{idx}].protocol"), text(port, "protocol"), &["SCTP", "TCP", "UDP"]);
     }
 }
 
@@ -703,18 +717,18 @@ fn device_claim(check: &mut Check, devices: &Value, path: &str) {
     let mut names: BTreeSet<String> = BTreeSet::new();
     let requests = list(devices, "requests");
     if requests.len() > 32 {
-        check.too_many(&format!("{path}.requests"), requests.len(), 32);
+        check.too_many(format_args!("{path}.requests"), requests.len(), 32);
     }
     for (idx, request) in requests.iter().enumerate() {
         let base = format!("{path}.requests[{idx}]");
         let name = text(request, "name");
         if name.is_empty() {
-            check.required(&format!("{base}.name"), "");
+            check.required(format_args!("{base}.name"), "");
         } else {
-            check.format(&format!("{base}.name"), name, text::dns_label(name));
+            check.format(format_args!("{base}.name"), name, text::dns_label(name));
         }
         if names.contains(name) {
-            check.duplicate(&format!("{base}.name"), name);
+            check.duplicate(format_args!("{base}.name"), name);
         }
         names.insert(name.to_owned());
         let alternatives = list(request, "firstAvailable");
@@ -730,12 +744,12 @@ fn device_claim(check: &mut Check, devices: &Value, path: &str) {
             (true, false) => device_request(check, at(request, "exactly"), &format!("{base}.exactly")),
             (false, true) => {
                 if alternatives.len() > 8 {
-                    check.too_many(&format!("{base}.firstAvailable"), alternatives.len(), 8);
+                    check.too_many(format_args!("{base}.firstAvailable"), alternatives.len(), 8);
                 }
                 for (sub_idx, alternative) in alternatives.iter().enumerate() {
                     let at_sub = format!("{base}.firstAvailable[{sub_idx}]");
                     let sub = text(alternative, "name");
-                    check.format(&format!("{at_sub}.name"), sub, text::dns_label(sub));
+                    check.format(format_args!("{at_sub}.name"), sub, text::dns_label(sub));
                     names.insert(format!("{name}/{sub}"));
                     device_request(check, alternative, &at_sub);
                 }
@@ -748,16 +762,16 @@ fn device_claim(check: &mut Check, devices: &Value, path: &str) {
             for (name_idx, name) in list(entry, "requests").iter().enumerate() {
                 let name = name.as_str().unwrap_or_default();
                 if !names.contains(name) {
-                    check.invalid(&format!("{path}.{part}[{idx}].requests[{name_idx}]"), name, unknown);
+                    check.invalid(format_args!("{path}.{part}[{idx}].requests[{name_idx}]"), name, unknown);
                 }
             }
             if part == "constraints" && !has(entry, "matchAttribute") && !has(entry, "distinctAttribute") {
                 let detail = "exactly one of \"matchAttribute\" or \"distinctAttribute\" is required, but multiple \
                               fields are set";
-                check.required(&format!("{path}.{part}[{idx}]"), detail);
+                check.required(format_args!("{path}.{part}[{idx}]"), detail);
             }
             if part == "config" && !has(entry, "opaque") {
-                check.required(&format!("{path}.{part}[{idx}].opaque"), "");
+                check.required(format_args!("{path}.{part}[{idx}].opaque"), "");
             }
         }
     }
@@ -772,7 +786,7 @@ pub(super) fn claim_status(check: &mut Check, new: &Value, old: &Value) {
     for (idx, consumer) in reserved.iter().enumerate() {
         for field in ["resource", "name", "uid"] {
             if text(consumer, field).is_empty() {
-                check.required(&format!("status.reservedFor[{idx}].{field}"), "");
+                check.required(format_args!("status.reservedFor[{idx}].{field}"), "");
             }
         }
     }
@@ -788,38 +802,38 @@ pub(super) fn claim_status(check: &mut Check, new: &Value, old: &Value) {
 fn device_request(check: &mut Check, request: &Value, path: &str) {
     let class = text(request, "deviceClassName");
     if class.is_empty() {
-        check.required(&format!("{path}.deviceClassName"), "");
+        check.required(format_args!("{path}.deviceClassName"), "");
     } else {
-        check.format(&format!("{path}.deviceClassName"), class, text::dns_subdomain(class));
+        check.format(format_args!("{path}.deviceClassName"), class, text::dns_subdomain(class));
     }
     selectors(check, request, path);
     let count = int(request, "count").unwrap_or(0);
     match text(request, "allocationMode") {
         "All" if count != 0 => {
             let detail = "must not be specified when allocationMode is 'All'";
-            check.invalid(&format!("{path}.count"), count, detail);
+            check.invalid(format_args!("{path}.count"), count, detail);
         }
         "ExactCount" if count <= 0 => {
-            check.invalid(&format!("{path}.count"), count, "must be greater than zero")
+            check.invalid(format_args!("{path}.count"), count, "must be greater than zero")
         }
         "All" | "ExactCount" => {}
-        other => check.unsupported(&format!("{path}.allocationMode"), other, &["All", "ExactCount"]),
+        other => check.unsupported(format_args!("{path}.allocationMode"), other, &["All", "ExactCount"]),
     }
 }
 
 fn selectors(check: &mut Check, holder: &Value, path: &str) {
     let selectors = list(holder, "selectors");
     if selectors.len() > 32 {
-        check.too_many(&format!("{path}.selectors"), selectors.len(), 32);
+        check.too_many(format_args!("{path}.selectors"), selectors.len(), 32);
     }
     for (idx, selector) in selectors.iter().enumerate() {
         let base = format!("{path}.selectors[{idx}].cel");
         if !has(selector, "cel") {
             check.required(&base, "");
         } else if text(selector, "cel.expression").is_empty() {
-            check.required(&format!("{base}.expression"), "");
+            check.required(format_args!("{base}.expression"), "");
         } else if text(selector, "cel.expression").len() > 10 << 10 {
-            check.too_long(&format!("{base}.expression"), 10 << 10);
+            check.too_long(format_args!("{base}.expression"), 10 << 10);
         }
     }
 }
@@ -882,49 +896,49 @@ fn webhooks(check: &mut Check, configuration: &Value) {
         let name = text(hook, "name");
         let messages = text::dns_subdomain(name);
         if name.is_empty() {
-            check.required(&format!("{base}.name"), "");
+            check.required(format_args!("{base}.name"), "");
         } else if !messages.is_empty() {
-            check.invalid(&format!("{base}.name"), name, messages.join(","));
+            check.invalid(format_args!("{base}.name"), name, messages.join(","));
         } else if name.split('.').count() < 3 {
             let detail = "should be a domain with at least three segments separated by dots";
-            check.invalid(&format!("{base}.name"), name, detail);
+            check.invalid(format_args!("{base}.name"), name, detail);
         }
         if names.contains(&name) {
-            check.duplicate(&format!("{base}.name"), name);
+            check.duplicate(format_args!("{base}.name"), name);
         }
         names.insert(name);
         for (rule_idx, rule) in list(hook, "rules").iter().enumerate() {
             let at_rule = format!("{base}.rules[{rule_idx}]");
             for field in ["operations", "apiGroups", "apiVersions", "resources"] {
                 if list(rule, field).is_empty() {
-                    check.required(&format!("{at_rule}.{field}"), "");
+                    check.required(format_args!("{at_rule}.{field}"), "");
                 }
             }
             check.one_of_or_empty(
-                &format!("{at_rule}.scope"),
+                format_args!("{at_rule}.scope"),
                 text(rule, "scope"),
                 &["*", "Cluster", "Namespaced"],
             );
         }
         check.one_of_or_empty(
-            &format!("{base}.failurePolicy"),
+            format_args!("{base}.failurePolicy"),
             text(hook, "failurePolicy"),
             &["Fail", "Ignore"],
         );
         check.one_of_or_empty(
-            &format!("{base}.matchPolicy"),
+            format_args!("{base}.matchPolicy"),
             text(hook, "matchPolicy"),
             &["Equivalent", "Exact"],
         );
         let effects = text(hook, "sideEffects");
         if effects.is_empty() {
-            check.required(&format!("{base}.sideEffects"), "must specify one of None, NoneOnDryRun");
+            check.required(format_args!("{base}.sideEffects"), "must specify one of None, NoneOnDryRun");
         } else {
-            check.one_of_or_empty(&format!("{base}.sideEffects"), effects, &["None", "NoneOnDryRun"]);
+            check.one_of_or_empty(format_args!("{base}.sideEffects"), effects, &["None", "NoneOnDryRun"]);
         }
         if let Some(seconds) = int(hook, "timeoutSeconds").filter(|seconds| !(1..=30).contains(seconds)) {
             let detail = "the timeout value must be between 1 and 30 seconds";
-            check.invalid(&format!("{base}.timeoutSeconds"), seconds, detail);
+            check.invalid(format_args!("{base}.timeoutSeconds"), seconds, detail);
         }
         for field in ["namespaceSelector", "objectSelector"] {
             check.selector(at(hook, field), &format!("{base}.{field}"));
@@ -939,13 +953,12 @@ fn webhooks(check: &mut Check, configuration: &Value) {
         }
         let client = at(hook, "clientConfig");
         match (has(client, "url"), has(client, "service")) {
-            (true, true) | (false, false) => {
-                check.required(&format!("{base}.clientConfig"), "exactly one of url or service is required")
-            }
+            (true, true) | (false, false) => check
+                .required(format_args!("{base}.clientConfig"), "exactly one of url or service is required"),
             (true, false) => {
                 if !text(client, "url").starts_with("https://") {
                     check.invalid(
-                        &format!("{base}.clientConfig.url"),
+                        format_args!("{base}.clientConfig.url"),
                         text(client, "url").split("://").next().unwrap_or_default(),
                         "'https' is the only allowed URL scheme; desired format: https://host[/path]",
                     );
@@ -955,7 +968,7 @@ fn webhooks(check: &mut Check, configuration: &Value) {
                 for field in ["name", "namespace"] {
                     if text(at(client, "service"), field).is_empty() {
                         check.required(
-                            &format!("{base}.clientConfig.service.{field}"),
+                            format_args!("{base}.clientConfig.service.{field}"),
                             format!("service {field} is required"),
                         );
                     }
@@ -1004,7 +1017,7 @@ fn definition(check: &mut Check, crd: &Value) {
         let name = text(version, "name");
         let messages = text::dns_1035_label(name);
         if !messages.is_empty() {
-            check.invalid(&format!("{base}.name"), name, messages.join(","));
+            check.invalid(format_args!("{base}.name"), name, messages.join(","));
         }
         if seen.contains(&name) && !has_twins {
             has_twins = true;
@@ -1017,7 +1030,7 @@ fn definition(check: &mut Check, crd: &Value) {
         seen.insert(name);
         n_stored += usize::from(flag(version, "storage"));
         if !has(version, "schema.openAPIV3Schema") {
-            check.required(&format!("{base}.schema.openAPIV3Schema"), "");
+            check.required(format_args!("{base}.schema.openAPIV3Schema"), "");
         }
     }
     if n_stored != 1 {
@@ -1037,7 +1050,7 @@ fn definition(check: &mut Check, crd: &Value) {
                 spec.versions until a storage migration ensures no data remains persisted in {name} and removes {name} from \
                 status.storedVersions"
             );
-            check.invalid(&format!("status.storedVersions[{idx}]"), name, detail);
+            check.invalid(format_args!("status.storedVersions[{idx}]"), name, detail);
         }
     }
 }

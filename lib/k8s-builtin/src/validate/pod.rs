@@ -5,11 +5,12 @@
 //! the rules for windows pods; transitions of container states.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 
 use serde_json::{Value, json};
 
 use super::{
-    check::Check,
+    check::{Below, Check},
     meta,
     resources::{self, Place},
     scheduling, text,
@@ -94,7 +95,7 @@ pub(super) fn status(check: &mut Check, new: &Value, old: &Value) {
     for (idx, condition) in list(new, "status.conditions").iter().enumerate() {
         if int(condition, "observedGeneration").is_some_and(|generation| generation < 0) {
             check.invalid(
-                &format!("status.conditions[{idx}].observedGeneration"),
+                format_args!("status.conditions[{idx}].observedGeneration"),
                 at(condition, "observedGeneration").clone(),
                 "must be a non-negative integer",
             );
@@ -117,7 +118,7 @@ pub(super) fn status(check: &mut Check, new: &Value, old: &Value) {
             let ip = text(entry, "ip");
             if ip.parse::<std::net::IpAddr>().is_err() && !ip.is_empty() {
                 let detail = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
-                check.invalid(&format!("{list_path}[{idx}]"), ip, detail);
+                check.invalid(format_args!("{list_path}[{idx}]"), ip, detail);
             }
         }
         if list(new, list_path).len() > 2 && label == "pod" {
@@ -178,12 +179,15 @@ pub(super) fn resize(check: &mut Check, new: &Value, old: &Value) {
             list(spec, part).iter().map(|container| text(container, "name").to_owned()).collect()
         };
         if names(&masked).len() != names(old_spec).len() {
-            check.forbidden(&format!("spec.{part}"), format!("{part} may not be added or removed on resize"));
+            check.forbidden(
+                format_args!("spec.{part}"),
+                format!("{part} may not be added or removed on resize"),
+            );
             return;
         }
         if names(&masked) != names(old_spec) {
             check.forbidden(
-                &format!("spec.{part}"),
+                format_args!("spec.{part}"),
                 format!("{part} may not be renamed or reordered on resize"),
             );
             return;
@@ -204,7 +208,7 @@ pub(super) fn template(check: &mut Check, template: &Value, path: &str) {
     spec(check, template, &format!("{path}.spec"), false);
     if !list(template, "spec.ephemeralContainers").is_empty() {
         check.forbidden(
-            &format!("{path}.spec.ephemeralContainers"),
+            format_args!("{path}.spec.ephemeralContainers"),
             "ephemeral containers not allowed in pod template",
         );
     }
@@ -237,7 +241,7 @@ fn pod_spec_and_annotations(check: &mut Check, pod: &Value) {
 /// The spec in `holder`, which is a pod or a template.
 fn spec(check: &mut Check, holder: &Value, path: &str, is_pod: bool) {
     let spec = at(holder, "spec");
-    let child = |name: &str| format!("{path}.{name}");
+    let child = |name| Below(path, name);
     if !has(spec, "terminationGracePeriodSeconds") {
         check.required(&child("terminationGracePeriodSeconds"), "");
     }
@@ -267,7 +271,7 @@ fn spec(check: &mut Check, holder: &Value, path: &str, is_pod: bool) {
     for (idx, gate) in list(spec, "readinessGates").iter().enumerate() {
         let name = text(gate, "conditionType");
         check.format(
-            &format!("{}[{idx}].conditionType", child("readinessGates")),
+            format_args!("{}[{idx}].conditionType", child("readinessGates")),
             name,
             text::label_key(name),
         );
@@ -296,11 +300,11 @@ fn spec(check: &mut Check, holder: &Value, path: &str, is_pod: bool) {
         let base = format!("{}[{idx}]", child("hostAliases"));
         if text(alias, "ip").parse::<std::net::IpAddr>().is_err() {
             let detail = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
-            check.invalid(&format!("{base}.ip"), text(alias, "ip"), detail);
+            check.invalid(format_args!("{base}.ip"), text(alias, "ip"), detail);
         }
         for (host_idx, host) in list(alias, "hostnames").iter().enumerate() {
             let host = host.as_str().unwrap_or_default();
-            check.format(&format!("{base}.hostnames[{host_idx}]"), host, text::dns_subdomain(host));
+            check.format(format_args!("{base}.hostnames[{host_idx}]"), host, text::dns_subdomain(host));
         }
     }
     check.one_of_or_empty(
@@ -326,13 +330,13 @@ fn names(check: &mut Check, spec: &Value, path: &str) {
     for field in ["serviceAccountName", "nodeName", "priorityClassName", "runtimeClassName"] {
         let name = text(spec, field);
         if !name.is_empty() {
-            check.format(&format!("{path}.{field}"), name, text::dns_subdomain(name));
+            check.format(format_args!("{path}.{field}"), name, text::dns_subdomain(name));
         }
     }
     for field in ["hostname", "subdomain"] {
         let name = text(spec, field);
         if !name.is_empty() {
-            check.format(&format!("{path}.{field}"), name, text::dns_label(name));
+            check.format(format_args!("{path}.{field}"), name, text::dns_label(name));
         }
     }
     let name = text(spec, "hostnameOverride");
@@ -358,7 +362,7 @@ fn volumes<'a>(
     check: &mut Check,
     spec: &'a Value,
     pod_name: &str,
-    path: &str,
+    path: impl Display + Copy,
 ) -> BTreeMap<&'a str, &'a Value> {
     let mut good: BTreeMap<&str, &Value> = BTreeMap::new();
     let all = list(spec, "volumes");
@@ -373,12 +377,12 @@ fn volumes<'a>(
         volume_source(check, volume, &base);
         let name = text(volume, "name");
         if name.is_empty() {
-            check.required(&format!("{base}.name"), "");
+            check.required(format_args!("{base}.name"), "");
         } else {
-            check.format(&format!("{base}.name"), name, text::dns_label(name));
+            check.format(format_args!("{base}.name"), name, text::dns_label(name));
         }
         if good.contains_key(name) {
-            check.duplicate(&format!("{base}.name"), name);
+            check.duplicate(format_args!("{base}.name"), name);
         }
         if check.errors.len() == before {
             good.insert(name, volume);
@@ -386,7 +390,7 @@ fn volumes<'a>(
         let claim = text(volume, "persistentVolumeClaim.claimName");
         if made.contains(claim) {
             let detail = "must not reference a PVC that gets created for an ephemeral volume";
-            check.invalid(&format!("{base}.persistentVolumeClaim.claimName"), claim, detail);
+            check.invalid(format_args!("{base}.persistentVolumeClaim.claimName"), claim, detail);
         }
     }
     good
@@ -412,7 +416,7 @@ fn volume_source(check: &mut Check, volume: &Value, path: &str) {
         }
         let mut need = |field: &str| {
             if text(source, field).is_empty() {
-                check.required(&format!("{base}.{field}"), "");
+                check.required(format_args!("{base}.{field}"), "");
             }
         };
         match key.as_str() {
@@ -426,7 +430,11 @@ fn volume_source(check: &mut Check, volume: &Value, path: &str) {
                 need("server");
                 need("path");
                 if !text(source, "path").starts_with('/') {
-                    check.invalid(&format!("{base}.path"), text(source, "path"), "must be an absolute path");
+                    check.invalid(
+                        format_args!("{base}.path"),
+                        text(source, "path"),
+                        "must be an absolute path",
+                    );
                 }
             }
             "ephemeral" => {
@@ -434,7 +442,7 @@ fn volume_source(check: &mut Check, volume: &Value, path: &str) {
                     let claim = at(source, "volumeClaimTemplate.spec");
                     super::core::claim_spec(check, claim, &format!("{base}.volumeClaimTemplate.spec"));
                 } else {
-                    check.required(&format!("{base}.volumeClaimTemplate"), "");
+                    check.required(format_args!("{base}.volumeClaimTemplate"), "");
                 }
             }
             "emptyDir"
@@ -442,26 +450,26 @@ fn volume_source(check: &mut Check, volume: &Value, path: &str) {
                     .is_some_and(|size| size < k8s_quantity::Quantity::ZERO) =>
             {
                 check.forbidden(
-                    &format!("{base}.sizeLimit"),
+                    format_args!("{base}.sizeLimit"),
                     "SizeLimit field must be a valid resource quantity",
                 );
             }
             _ => {}
         }
         if int(source, "defaultMode").is_some_and(|mode| !(0..=0o777).contains(&mode)) {
-            check.invalid(&format!("{base}.defaultMode"), at(source, "defaultMode").clone(), FILE_MODE);
+            check.invalid(format_args!("{base}.defaultMode"), at(source, "defaultMode").clone(), FILE_MODE);
         }
         if matches!(key.as_str(), "secret" | "configMap") {
             for (item_idx, item) in list(source, "items").iter().enumerate() {
                 let item_path = format!("{base}.items[{item_idx}]");
                 for field in ["key", "path"] {
                     if text(item, field).is_empty() {
-                        check.required(&format!("{item_path}.{field}"), "");
+                        check.required(format_args!("{item_path}.{field}"), "");
                     }
                 }
                 descending(check, text(item, "path"), &format!("{item_path}.path"));
                 if int(item, "mode").is_some_and(|mode| !(0..=0o777).contains(&mode)) {
-                    check.invalid(&format!("{item_path}.mode"), at(item, "mode").clone(), FILE_MODE);
+                    check.invalid(format_args!("{item_path}.mode"), at(item, "mode").clone(), FILE_MODE);
                 }
             }
         }
@@ -479,36 +487,36 @@ fn volume_source(check: &mut Check, volume: &Value, path: &str) {
             ];
             let kind = text(source, "type");
             if !kinds.contains(&kind) {
-                check.unsupported(&format!("{base}.type"), kind, &kinds);
+                check.unsupported(format_args!("{base}.type"), kind, &kinds);
             }
         }
     }
 }
 
-fn descending(check: &mut Check, target: &str, path: &str) {
+fn descending(check: &mut Check, target: &str, path: impl Display + Copy) {
     if target.starts_with('/') {
         check.invalid(path, target, "must be a relative path");
     }
     no_backsteps(check, target, path);
 }
 
-fn no_backsteps(check: &mut Check, target: &str, path: &str) {
+fn no_backsteps(check: &mut Check, target: &str, path: impl Display + Copy) {
     if target.split('/').any(|part| part == "..") {
         check.invalid(path, target, "must not contain '..'");
     }
 }
 
-fn resource_claims<'a>(check: &mut Check, spec: &'a Value, path: &str) -> BTreeSet<&'a str> {
+fn resource_claims<'a>(check: &mut Check, spec: &'a Value, path: impl Display + Copy) -> BTreeSet<&'a str> {
     let mut names: BTreeSet<&str> = BTreeSet::new();
     for (idx, claim) in list(spec, "resourceClaims").iter().enumerate() {
         let base = format!("{path}[{idx}]");
         let name = text(claim, "name");
         if name.is_empty() {
-            check.required(&format!("{base}.name"), "");
+            check.required(format_args!("{base}.name"), "");
         } else if names.contains(&name) {
-            check.duplicate(&format!("{base}.name"), name);
+            check.duplicate(format_args!("{base}.name"), name);
         } else {
-            check.format(&format!("{base}.name"), name, text::dns_label(name));
+            check.format(format_args!("{base}.name"), name, text::dns_label(name));
             names.insert(name);
         }
         let (by_name, by_template) =
@@ -524,7 +532,7 @@ fn resource_claims<'a>(check: &mut Check, spec: &'a Value, path: &str) -> BTreeS
         for field in ["resourceClaimName", "resourceClaimTemplateName"] {
             if has(claim, field) {
                 let name = text(claim, field);
-                check.format(&format!("{base}.{field}"), name, text::dns_subdomain(name));
+                check.format(format_args!("{base}.{field}"), name, text::dns_subdomain(name));
             }
         }
     }
@@ -554,7 +562,7 @@ fn containers(
     };
     let regular = list(spec, "containers");
     if regular.is_empty() {
-        check.required(&format!("{path}.containers"), "");
+        check.required(format_args!("{path}.containers"), "");
     }
     let mut names: BTreeSet<&str> = BTreeSet::new();
     let mut host_ports: BTreeSet<String> = BTreeSet::new();
@@ -578,7 +586,7 @@ fn containers(
             for field in ["lifecycle", "livenessProbe", "readinessProbe", "startupProbe"] {
                 if has(container, field) {
                     let detail = "may not be set for init containers without restartPolicy=Always";
-                    check.forbidden(&format!("{base}.{field}"), detail);
+                    check.forbidden(format_args!("{base}.{field}"), detail);
                 }
             }
         }
@@ -590,15 +598,15 @@ fn containers(
         let is_there = names.contains(&target);
         unique_name(check, container, &mut names, &base);
         if !target.is_empty() && !is_there {
-            check.not_found(&format!("{base}.targetContainerName"), target);
+            check.not_found(format_args!("{base}.targetContainerName"), target);
         }
         for field in ["ports", "livenessProbe", "readinessProbe", "startupProbe", "lifecycle"] {
             if has(container, field) {
-                check.forbidden(&format!("{base}.{field}"), "cannot be set for an Ephemeral Container");
+                check.forbidden(format_args!("{base}.{field}"), "cannot be set for an Ephemeral Container");
             }
         }
         if at(container, "resources").as_object().is_some_and(|map| !map.is_empty()) {
-            check.forbidden(&format!("{base}.resources"), "cannot be set for an Ephemeral Container");
+            check.forbidden(format_args!("{base}.resources"), "cannot be set for an Ephemeral Container");
         }
     }
 }
@@ -606,7 +614,7 @@ fn containers(
 fn unique_name<'a>(check: &mut Check, container: &'a Value, names: &mut BTreeSet<&'a str>, path: &str) {
     let name = text(container, "name");
     if names.contains(&name) {
-        check.duplicate(&format!("{path}.name"), name);
+        check.duplicate(format_args!("{path}.name"), name);
     } else if !name.is_empty() {
         names.insert(name);
     }
@@ -617,7 +625,7 @@ fn unique_host_ports(check: &mut Check, container: &Value, seen: &mut BTreeSet<S
         let Some(number) = int(port, "hostPort").filter(|number| *number != 0) else { continue };
         let key = format!("{}/{}/{number}", text(port, "protocol"), text(port, "hostIP"));
         if seen.contains(&key) {
-            check.duplicate(&format!("{path}.ports[{idx}].hostPort"), key);
+            check.duplicate(format_args!("{path}.ports[{idx}].hostPort"), key);
         } else {
             seen.insert(key);
         }
@@ -625,7 +633,7 @@ fn unique_host_ports(check: &mut Check, container: &Value, seen: &mut BTreeSet<S
 }
 
 fn container_common(check: &mut Check, container: &Value, around: &Surroundings<'_>, path: &str) {
-    let child = |name: &str| format!("{path}.{name}");
+    let child = |name| Below(path, name);
     let name = text(container, "name");
     if name.is_empty() {
         check.required(&child("name"), "");
@@ -667,36 +675,36 @@ fn container_common(check: &mut Check, container: &Value, around: &Surroundings<
     }
 }
 
-fn ports(check: &mut Check, container: &Value, path: &str) {
+fn ports(check: &mut Check, container: &Value, path: impl Display) {
     let mut names: BTreeSet<&str> = BTreeSet::new();
     for (idx, port) in list(container, "ports").iter().enumerate() {
-        let base = format!("{path}[{idx}]");
+        let base = format_args!("{path}[{idx}]");
         let name = text(port, "name");
         if !name.is_empty() {
             let messages = text::port_name(name);
             if !messages.is_empty() {
-                check.format(&format!("{base}.name"), name, messages);
+                check.format(format_args!("{base}.name"), name, messages);
             } else if names.contains(&name) {
-                check.duplicate(&format!("{base}.name"), name);
+                check.duplicate(format_args!("{base}.name"), name);
             } else {
                 names.insert(name);
             }
         }
         match int(port, "containerPort").unwrap_or(0) {
-            0 => check.required(&format!("{base}.containerPort"), ""),
-            number => number_format(check, &format!("{base}.containerPort"), number),
+            0 => check.required(format_args!("{base}.containerPort"), ""),
+            number => number_format(check, format_args!("{base}.containerPort"), number),
         }
         match int(port, "hostPort").unwrap_or(0) {
             0 => {}
-            number => number_format(check, &format!("{base}.hostPort"), number),
+            number => number_format(check, format_args!("{base}.hostPort"), number),
         }
-        check.one_of(&format!("{base}.protocol"), text(port, "protocol"), &["SCTP", "TCP", "UDP"]);
+        check.one_of(format_args!("{base}.protocol"), text(port, "protocol"), &["SCTP", "TCP", "UDP"]);
     }
 }
 
-fn number_format(check: &mut Check, path: &str, port: i64) {
+fn number_format(check: &mut Check, path: impl Display, port: i64) {
     for message in text::port_number(port) {
-        check.invalid(path, port, message);
+        check.invalid(&path, port, message);
     }
 }
 
@@ -710,12 +718,12 @@ pub(super) fn port_or_name(check: &mut Check, port: &Value, path: &str) {
 
 fn env(check: &mut Check, container: &Value, path: &str) {
     for (idx, variable) in list(container, "env").iter().enumerate() {
-        let base = format!("{path}.env[{idx}]");
+        let base = format_args!("{path}.env[{idx}]");
         let name = text(variable, "name");
         if name.is_empty() {
-            check.required(&format!("{base}.name"), "");
+            check.required(format_args!("{base}.name"), "");
         } else {
-            check.format(&format!("{base}.name"), name, text::env_name(name));
+            check.format(format_args!("{base}.name"), name, text::env_name(name));
         }
         let from = at(variable, "valueFrom");
         if from.is_null() {
@@ -742,11 +750,11 @@ fn env(check: &mut Check, container: &Value, path: &str) {
                 continue;
             }
             let (name, key) = (text(at(from, source), "name"), text(at(from, source), "key"));
-            check.format(&format!("{from_path}.{source}.name"), name, text::dns_subdomain(name));
+            check.format(format_args!("{from_path}.{source}.name"), name, text::dns_subdomain(name));
             if key.is_empty() {
-                check.required(&format!("{from_path}.{source}.key"), "");
+                check.required(format_args!("{from_path}.{source}.key"), "");
             } else {
-                check.format(&format!("{from_path}.{source}.key"), key, text::config_key(key));
+                check.format(format_args!("{from_path}.{source}.key"), key, text::config_key(key));
             }
         }
         if has(from, "resourceFieldRef") {
@@ -773,28 +781,28 @@ fn env(check: &mut Check, container: &Value, path: &str) {
         let base = format!("{path}.envFrom[{idx}]");
         let prefix = text(source, "prefix");
         if !prefix.is_empty() {
-            check.format(&format!("{base}.prefix"), prefix, text::env_name(prefix));
+            check.format(format_args!("{base}.prefix"), prefix, text::env_name(prefix));
         }
         let kinds: Vec<&str> =
             ["configMapRef", "secretRef"].into_iter().filter(|kind| has(source, kind)).collect();
         for kind in &kinds {
             let name = text(at(source, kind), "name");
             if name.is_empty() {
-                check.required(&format!("{base}.{kind}.name"), "");
+                check.required(format_args!("{base}.{kind}.name"), "");
             } else {
-                check.format(&format!("{base}.{kind}.name"), name, text::dns_subdomain(name));
+                check.format(format_args!("{base}.{kind}.name"), name, text::dns_subdomain(name));
             }
         }
         match kinds.len() {
             0 => check.invalid(
-                &format!("{path}.envFrom"),
+                format_args!("{path}.envFrom"),
                 "",
                 "must specify one of: `configMapRef` or `secretRef`",
             ),
             1 => {}
             _ => {
                 let detail = "may not have more than one field specified at a time";
-                check.invalid(&format!("{path}.envFrom"), "", detail);
+                check.invalid(format_args!("{path}.envFrom"), "", detail);
             }
         }
     }
@@ -844,37 +852,37 @@ fn mounts(check: &mut Check, container: &Value, volumes: &BTreeMap<&str, &Value>
     let device_paths: BTreeSet<&str> = devices.iter().map(|device| text(device, "devicePath")).collect();
     let mut paths: BTreeSet<&str> = BTreeSet::new();
     for (idx, mount) in list(container, "volumeMounts").iter().enumerate() {
-        let base = format!("{path}.volumeMounts[{idx}]");
+        let base = format_args!("{path}.volumeMounts[{idx}]");
         let (name, target) = (text(mount, "name"), text(mount, "mountPath"));
         if name.is_empty() {
-            check.required(&format!("{base}.name"), "");
+            check.required(format_args!("{base}.name"), "");
         }
         if !volumes.contains_key(name) {
-            check.not_found(&format!("{base}.name"), name);
+            check.not_found(format_args!("{base}.name"), name);
         }
         if target.is_empty() {
-            check.required(&format!("{base}.mountPath"), "");
+            check.required(format_args!("{base}.mountPath"), "");
         }
         if paths.contains(&target) {
-            check.invalid(&format!("{base}.mountPath"), target, "must be unique");
+            check.invalid(format_args!("{base}.mountPath"), target, "must be unique");
         }
         paths.insert(target);
         if device_names.contains(name) {
-            check.invalid(&format!("{base}.name"), name, "must not already exist in volumeDevices");
+            check.invalid(format_args!("{base}.name"), name, "must not already exist in volumeDevices");
         }
         if device_paths.contains(target) {
             let detail = "must not already exist as a path in volumeDevices";
-            check.invalid(&format!("{base}.mountPath"), target, detail);
+            check.invalid(format_args!("{base}.mountPath"), target, detail);
         }
         let (sub, expression) = (text(mount, "subPath"), text(mount, "subPathExpr"));
-        descending(check, sub, &format!("{path}.volumeMounts.subPath"));
-        descending(check, expression, &format!("{path}.volumeMounts.subPathExpr"));
+        descending(check, sub, format_args!("{path}.volumeMounts.subPath"));
+        descending(check, expression, format_args!("{path}.volumeMounts.subPathExpr"));
         if !sub.is_empty() && !expression.is_empty() {
             let detail = "subPathExpr and subPath are mutually exclusive";
-            check.invalid(&format!("{base}.subPathExpr"), expression, detail);
+            check.invalid(format_args!("{base}.subPathExpr"), expression, detail);
         }
         check.one_of_or_empty(
-            &format!("{path}.volumeMounts.mountPropagation"),
+            format_args!("{path}.volumeMounts.mountPropagation"),
             text(mount, "mountPropagation"),
             &["Bidirectional", "HostToContainer", "None"],
         );
@@ -884,35 +892,35 @@ fn mounts(check: &mut Check, container: &Value, volumes: &BTreeMap<&str, &Value>
         let base = format!("{path}.volumeDevices[{idx}]");
         let (name, target) = (text(device, "name"), text(device, "devicePath"));
         if name.is_empty() {
-            check.required(&format!("{base}.name"), "");
+            check.required(format_args!("{base}.name"), "");
         }
         if !name.is_empty() && !names.insert(name) {
-            check.invalid(&format!("{base}.name"), name, "must be unique");
+            check.invalid(format_args!("{base}.name"), name, "must be unique");
         }
         match volumes.get(name) {
-            None => check.not_found(&format!("{base}.name"), name),
+            None => check.not_found(format_args!("{base}.name"), name),
             Some(volume) if !has(volume, "persistentVolumeClaim") && !has(volume, "ephemeral") => {
                 let detail =
                     "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode";
-                check.invalid(&format!("{base}.name"), name, detail);
+                check.invalid(format_args!("{base}.name"), name, detail);
             }
             Some(_) => {}
         }
         if target.is_empty() {
-            check.required(&format!("{base}.devicePath"), "");
+            check.required(format_args!("{base}.devicePath"), "");
         }
         if !targets.insert(target) {
-            check.invalid(&format!("{base}.devicePath"), target, "must be unique");
+            check.invalid(format_args!("{base}.devicePath"), target, "must be unique");
         }
     }
 }
 
-fn resize_policies(check: &mut Check, container: &Value, restart_policy: &str, path: &str) {
+fn resize_policies(check: &mut Check, container: &Value, restart_policy: &str, path: impl Display + Copy) {
     let mut seen: BTreeSet<&str> = BTreeSet::new();
     for (idx, policy) in list(container, "resizePolicy").iter().enumerate() {
         let (resource, restart) = (text(policy, "resourceName"), text(policy, "restartPolicy"));
         if seen.contains(&resource) {
-            check.duplicate(&format!("{path}[{idx}]"), resource);
+            check.duplicate(format_args!("{path}[{idx}]"), resource);
         }
         seen.insert(resource);
         check.one_of(path, resource, &["cpu", "memory"]);
@@ -929,27 +937,27 @@ fn restart_rules(check: &mut Check, container: &Value, path: &str) {
     if policy.is_empty() {
         if !rules.is_empty() {
             let detail = "must specify restartPolicy when restart rules are used";
-            check.required(&format!("{path}.restartPolicy"), detail);
+            check.required(format_args!("{path}.restartPolicy"), detail);
         }
     } else {
-        check.one_of(&format!("{path}.restartPolicy"), policy, &["Always", "Never", "OnFailure"]);
+        check.one_of(format_args!("{path}.restartPolicy"), policy, &["Always", "Never", "OnFailure"]);
     }
     if rules.len() > 20 {
-        check.too_many(&format!("{path}.restartPolicyRules"), rules.len(), 20);
+        check.too_many(format_args!("{path}.restartPolicyRules"), rules.len(), 20);
     }
     for (idx, rule) in rules.iter().enumerate() {
         let base = format!("{path}.restartPolicyRules[{idx}]");
         let action = text(rule, "action");
         if !["Restart", "RestartAllContainers"].contains(&action) {
-            check.unsupported(&format!("{base}.action"), action, &["Restart", "RestartAllContainers"]);
+            check.unsupported(format_args!("{base}.action"), action, &["Restart", "RestartAllContainers"]);
         }
         if has(rule, "exitCodes") {
             let operator = text(rule, "exitCodes.operator");
             if !["In", "NotIn"].contains(&operator) {
-                check.unsupported(&format!("{base}.exitCodes.operator"), operator, &["In", "NotIn"]);
+                check.unsupported(format_args!("{base}.exitCodes.operator"), operator, &["In", "NotIn"]);
             }
         } else {
-            check.required(&format!("{base}.exitCodes"), "must be specified");
+            check.required(format_args!("{base}.exitCodes"), "must be specified");
         }
     }
 }
@@ -977,7 +985,7 @@ fn lifecycle_and_probes(check: &mut Check, container: &Value, around: &Surroundi
         let grace = int(probe, "terminationGracePeriodSeconds");
         if let Some(seconds) = grace.filter(|seconds| *seconds <= 0) {
             check.invalid(
-                &format!("{base}.terminationGracePeriodSeconds"),
+                format_args!("{base}.terminationGracePeriodSeconds"),
                 seconds,
                 "must be greater than 0",
             );
@@ -985,12 +993,12 @@ fn lifecycle_and_probes(check: &mut Check, container: &Value, around: &Surroundi
         if kind == "readinessProbe" {
             if let Some(seconds) = grace {
                 let detail = "must not be set for readinessProbes";
-                check.invalid(&format!("{base}.terminationGracePeriodSeconds"), seconds, detail);
+                check.invalid(format_args!("{base}.terminationGracePeriodSeconds"), seconds, detail);
             }
         } else {
             let threshold = int(probe, "successThreshold").unwrap_or(0);
             if threshold != 1 {
-                check.invalid(&format!("{base}.successThreshold"), threshold, "must be 1");
+                check.invalid(format_args!("{base}.successThreshold"), threshold, "must be 1");
             }
         }
     }
@@ -1010,15 +1018,17 @@ fn handler(check: &mut Check, handler: &Value, kinds: &[&str], grace: Option<i64
             continue;
         }
         match *kind {
-            "exec" if list(action, "command").is_empty() => check.required(&format!("{base}.command"), ""),
+            "exec" if list(action, "command").is_empty() => {
+                check.required(format_args!("{base}.command"), "")
+            }
             "httpGet" => {
                 if text(action, "path").is_empty() {
-                    check.required(&format!("{base}.path"), "");
+                    check.required(format_args!("{base}.path"), "");
                 }
                 port_or_name(check, at(action, "port"), &format!("{base}.port"));
                 let scheme = text(action, "scheme");
                 if !["HTTP", "HTTPS"].contains(&scheme) {
-                    check.unsupported(&format!("{base}.scheme"), scheme, &["HTTP", "HTTPS"]);
+                    check.unsupported(format_args!("{base}.scheme"), scheme, &["HTTP", "HTTPS"]);
                 }
             }
             "tcpSocket" | "grpc" => port_or_name(check, at(action, "port"), &format!("{base}.port")),
@@ -1038,20 +1048,20 @@ fn handler(check: &mut Check, handler: &Value, kinds: &[&str], grace: Option<i64
     }
 }
 
-fn security_context(check: &mut Check, context: &Value, path: &str) {
+fn security_context(check: &mut Check, context: &Value, path: impl Display) {
     for field in ["fsGroup", "runAsUser", "runAsGroup"] {
         if let Some(id) = int(context, field).filter(|id| !(0..=i64::from(i32::MAX)).contains(id)) {
-            check.invalid(&format!("{path}.{field}"), id, "must be between 0 and 2147483647, inclusive");
+            check.invalid(format_args!("{path}.{field}"), id, "must be between 0 and 2147483647, inclusive");
         }
     }
     for (idx, group) in list(context, "supplementalGroups").iter().enumerate() {
         if let Some(id) = group.as_i64().filter(|id| !(0..=i64::from(i32::MAX)).contains(id)) {
             let detail = "must be between 0 and 2147483647, inclusive";
-            check.invalid(&format!("{path}.supplementalGroups[{idx}]"), id, detail);
+            check.invalid(format_args!("{path}.supplementalGroups[{idx}]"), id, detail);
         }
     }
     check.one_of_or_empty(
-        &format!("{path}.fsGroupChangePolicy"),
+        format_args!("{path}.fsGroupChangePolicy"),
         text(context, "fsGroupChangePolicy"),
         &["Always", "OnRootMismatch"],
     );

@@ -1,6 +1,7 @@
 //! Amounts: which resources may be named where, and how requests and limits relate.
 
 use std::collections::BTreeSet;
+use std::fmt::Display;
 
 use k8s_quantity::Quantity;
 use k8s_schema::FieldError;
@@ -48,7 +49,7 @@ pub(super) enum Place {
 }
 
 /// The name of a resource.
-pub(super) fn name(check: &mut Check, name: &str, place: Place, path: &str) {
+pub(super) fn name(check: &mut Check, name: &str, place: Place, path: impl Display + Copy) {
     let messages = text::label_key(name);
     let is_malformed = !messages.is_empty();
     check.format(path, name, messages);
@@ -77,7 +78,7 @@ pub(super) fn name(check: &mut Check, name: &str, place: Place, path: &str) {
 }
 
 /// The amount of a resource: not negative, and whole where only whole ones exist.
-pub(super) fn amount(check: &mut Check, name: &str, value: &Value, path: &str) {
+pub(super) fn amount(check: &mut Check, name: &str, value: &Value, path: impl Display + Copy) {
     let Some(quantity) = normal::quantity(value) else { return };
     if quantity < Quantity::ZERO {
         check.invalid(path, quantity.to_string(), "must be greater than or equal to 0");
@@ -93,15 +94,14 @@ pub(super) fn requirements(
     resources: &Value,
     place: Place,
     claim_names: &BTreeSet<&str>,
-    path: &str,
+    path: impl Display + Copy,
 ) {
     let (mut has_huge_pages, mut has_compute) = (false, false);
-    for (part, list_path) in [("limits", format!("{path}.limits")), ("requests", format!("{path}.requests"))]
-    {
+    for part in ["limits", "requests"] {
         for (resource, value) in entries(resources, part) {
-            let at_key = format!("{list_path}[{resource}]");
-            name(check, resource, place, &at_key);
-            amount(check, resource, value, &at_key);
+            let at_key = format_args!("{path}.{part}[{resource}]");
+            name(check, resource, place, at_key);
+            amount(check, resource, value, at_key);
             let quantity = normal::quantity(value).unwrap_or_default();
             if part == "requests" {
                 request_against_limit(check, resources, resource, quantity, path);
@@ -111,7 +111,7 @@ pub(super) fn requirements(
                 has_huge_pages = true;
                 if !is_multiple_of_page(resource, quantity) {
                     let detail = format!("{quantity} is not positive integer multiple of {resource}");
-                    check.invalid(&at_key, quantity.to_string(), detail);
+                    check.invalid(at_key, quantity.to_string(), detail);
                 }
             }
         }
@@ -134,21 +134,21 @@ pub(super) fn pod_level(check: &mut Check, pod: &Value, spec: &Value, path: &str
         return;
     }
     if has(resources, "claims") {
-        check.forbidden(&format!("{base}.claims"), "claims may not be set for Resources at pod-level");
+        check.forbidden(format_args!("{base}.claims"), "claims may not be set for Resources at pod-level");
     }
     requirements(check, resources, Place::Pod, &BTreeSet::new(), &base);
     let (requests, limits) = (amounts(resources, "requests"), amounts(resources, "limits"));
     for (resource, needed) in of_containers(pod, "requests") {
         if let Some(given) = requests.get(&resource).filter(|given| needed > **given) {
             let detail = format!("must be greater than or equal to aggregate container requests of {needed}");
-            check.invalid(&format!("{base}.requests[{resource}]"), given.to_string(), detail);
+            check.invalid(format_args!("{base}.requests[{resource}]"), given.to_string(), detail);
         }
     }
     for (idx, container) in list(spec, "containers").iter().enumerate() {
         for (resource, limit) in amounts(container, "resources.limits") {
             if let Some(given) = limits.get(&resource).filter(|given| limit > **given) {
                 check.invalid(
-                    &format!("{base}.containers[{idx}][{resource}].limits"),
+                    format_args!("{base}.containers[{idx}][{resource}].limits"),
                     limit.to_string(),
                     format!("must be less than or equal to pod limits of {given}"),
                 );
@@ -172,28 +172,31 @@ fn request_against_limit(
     resources: &Value,
     resource: &str,
     request: Quantity,
-    path: &str,
+    path: impl Display + Copy,
 ) {
     let limit = at(resources, "limits").get(resource).and_then(normal::quantity);
     match limit {
         Some(limit) if request != limit && !is_overcommit_allowed(resource) => check.invalid(
-            &format!("{path}.requests"),
+            format_args!("{path}.requests"),
             request.to_string(),
             format!("must be equal to {resource} limit of {limit}"),
         ),
         Some(limit) if request > limit => check.invalid(
-            &format!("{path}.requests"),
+            format_args!("{path}.requests"),
             request.to_string(),
             format!("must be less than or equal to {resource} limit of {limit}"),
         ),
         None if !is_overcommit_allowed(resource) => {
-            check.required(&format!("{path}.limits"), "Limit must be set for non overcommitable resources");
+            check.required(
+                format_args!("{path}.limits"),
+                "Limit must be set for non overcommitable resources",
+            );
         }
         _ => {}
     }
 }
 
-fn claims(check: &mut Check, resources: &Value, claim_names: &BTreeSet<&str>, path: &str) {
+fn claims(check: &mut Check, resources: &Value, claim_names: &BTreeSet<&str>, path: impl Display + Copy) {
     let mut seen: BTreeSet<String> = BTreeSet::new();
     let mut in_parts: BTreeSet<&str> = BTreeSet::new();
     for (idx, claim) in list(resources, "claims").iter().enumerate() {
@@ -205,7 +208,7 @@ fn claims(check: &mut Check, resources: &Value, claim_names: &BTreeSet<&str>, pa
         }
         let key = if request.is_empty() { name.to_owned() } else { format!("{name}/{request}") };
         if !request.is_empty() {
-            check.format(&format!("{base}.request"), request, text::dns_label(request));
+            check.format(format_args!("{base}.request"), request, text::dns_label(request));
         }
         if seen.contains(name) || request.is_empty() && in_parts.contains(name) {
             check.duplicate(&base, name);
@@ -251,7 +254,7 @@ fn is_native(name: &str) -> bool {
 fn is_extended(name: &str) -> bool {
     !is_native(name)
         && !name.starts_with("requests.")
-        && text::label_key(&format!("requests.{name}")).is_empty()
+        && text::label_key(&["requests.", name].concat()).is_empty()
 }
 
 fn is_multiple_of_page(name: &str, amount: Quantity) -> bool {

@@ -1,6 +1,7 @@
 //! What a pod says to the scheduler: affinity, tolerations, spreading, gates and its gang.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 
 use serde_json::{Value, json};
 
@@ -8,7 +9,7 @@ use super::{check::Check, text};
 use crate::json::{at, copy_field, entries, has, int, list, remove, set, text};
 
 /// Affinity to nodes and to other pods.
-pub(super) fn affinity(check: &mut Check, affinity: &Value, path: &str) {
+pub(super) fn affinity(check: &mut Check, affinity: &Value, path: impl Display + Copy) {
     let required = "requiredDuringSchedulingIgnoredDuringExecution";
     let preferred = "preferredDuringSchedulingIgnoredDuringExecution";
     let node = at(affinity, "nodeAffinity");
@@ -36,7 +37,7 @@ pub(super) fn affinity(check: &mut Check, affinity: &Value, path: &str) {
 pub(super) fn node_selector(check: &mut Check, selector: &Value, path: &str) {
     let terms = list(selector, "nodeSelectorTerms");
     if terms.is_empty() {
-        check.required(&format!("{path}.nodeSelectorTerms"), "must have at least one node selector term");
+        check.required(format_args!("{path}.nodeSelectorTerms"), "must have at least one node selector term");
     }
     for (idx, term) in terms.iter().enumerate() {
         node_term(check, term, &format!("{path}.nodeSelectorTerms[{idx}]"), true);
@@ -44,23 +45,23 @@ pub(super) fn node_selector(check: &mut Check, selector: &Value, path: &str) {
 }
 
 /// Tolerations of taints.
-pub(super) fn tolerations(check: &mut Check, spec: &Value, path: &str) {
+pub(super) fn tolerations(check: &mut Check, spec: &Value, path: impl Display) {
     for (idx, toleration) in list(spec, "tolerations").iter().enumerate() {
-        let base = format!("{path}[{idx}]");
+        let base = format_args!("{path}[{idx}]");
         let (key, operator) = (text(toleration, "key"), text(toleration, "operator"));
         let (value, effect) = (text(toleration, "value"), text(toleration, "effect"));
         if !key.is_empty() {
-            check.format(&format!("{base}.key"), key, text::label_key(key));
+            check.format(format_args!("{base}.key"), key, text::label_key(key));
         } else if operator != "Exists" {
             let detail =
                 "operator must be Exists when `key` is empty, which means \"match all values and all keys\"";
-            check.invalid(&format!("{base}.operator"), operator, detail);
+            check.invalid(format_args!("{base}.operator"), operator, detail);
         }
         if has(toleration, "tolerationSeconds") && effect != "NoExecute" {
             let detail = "effect must be 'NoExecute' when `tolerationSeconds` is set";
-            check.invalid(&format!("{base}.effect"), effect, detail);
+            check.invalid(format_args!("{base}.effect"), effect, detail);
         }
-        let at_operator = format!("{base}.operator");
+        let at_operator = format_args!("{base}.operator");
         match operator {
             "Equal" | "" => {
                 let messages = text::label_value(value);
@@ -76,7 +77,7 @@ pub(super) fn tolerations(check: &mut Check, spec: &Value, path: &str) {
             "Lt" | "Gt" => check.unsupported(&at_operator, operator, &["Equal", "Exists", "Lt", "Gt"]),
             _ => check.unsupported(&at_operator, operator, &["Equal", "Exists"]),
         }
-        check.one_of_or_empty(&format!("{base}.effect"), effect, TAINT_EFFECTS);
+        check.one_of_or_empty(format_args!("{base}.effect"), effect, TAINT_EFFECTS);
     }
 }
 
@@ -84,20 +85,20 @@ pub(super) fn tolerations(check: &mut Check, spec: &Value, path: &str) {
 pub(super) const TAINT_EFFECTS: &[&str] = &["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
 /// Gates that hold a pod back.
-pub(super) fn gates(check: &mut Check, spec: &Value, path: &str) {
+pub(super) fn gates(check: &mut Check, spec: &Value, path: impl Display + Copy) {
     let mut seen: BTreeSet<&str> = BTreeSet::new();
     for (idx, gate) in list(spec, "schedulingGates").iter().enumerate() {
         let name = text(gate, "name");
-        check.format(&format!("{path}[{idx}]"), name, text::label_key(name));
+        check.format(format_args!("{path}[{idx}]"), name, text::label_key(name));
         if seen.contains(&name) {
-            check.duplicate(&format!("{path}[{idx}]"), name);
+            check.duplicate(format_args!("{path}[{idx}]"), name);
         }
         seen.insert(name);
     }
 }
 
 /// Spreading over domains.
-pub(super) fn spread(check: &mut Check, spec: &Value, path: &str) {
+pub(super) fn spread(check: &mut Check, spec: &Value, path: impl Display + Copy) {
     let constraints = list(spec, "topologySpreadConstraints");
     let last: BTreeMap<(&str, &str), usize> = constraints
         .iter()
@@ -110,22 +111,22 @@ pub(super) fn spread(check: &mut Check, spec: &Value, path: &str) {
         let base = format!("{path}[{idx}]");
         let skew = int(constraint, "maxSkew").unwrap_or(0);
         if skew <= 0 {
-            check.invalid(&format!("{base}.maxSkew"), skew, "must be greater than zero");
+            check.invalid(format_args!("{base}.maxSkew"), skew, "must be greater than zero");
         }
         let (key, action) = (text(constraint, "topologyKey"), text(constraint, "whenUnsatisfiable"));
         if key.is_empty() {
-            check.required(&format!("{base}.topologyKey"), "can not be empty");
+            check.required(format_args!("{base}.topologyKey"), "can not be empty");
         }
         if !["DoNotSchedule", "ScheduleAnyway"].contains(&action) {
             check.unsupported(
-                &format!("{base}.whenUnsatisfiable"),
+                format_args!("{base}.whenUnsatisfiable"),
                 action,
                 &["DoNotSchedule", "ScheduleAnyway"],
             );
         }
         if last.get(&(key, action)).is_some_and(|last| *last > idx) {
             check.duplicate(
-                &format!("{base}.{{topologyKey, whenUnsatisfiable}}"),
+                format_args!("{base}.{{topologyKey, whenUnsatisfiable}}"),
                 format!("{{{key}, {action}}}"),
             );
         }
@@ -141,7 +142,11 @@ pub(super) fn spread(check: &mut Check, spec: &Value, path: &str) {
             }
         }
         for field in ["nodeAffinityPolicy", "nodeTaintsPolicy"] {
-            check.one_of_or_empty(&format!("{base}.{field}"), text(constraint, field), &["Honor", "Ignore"]);
+            check.one_of_or_empty(
+                format_args!("{base}.{field}"),
+                text(constraint, field),
+                &["Honor", "Ignore"],
+            );
         }
         label_keys(check, constraint, &base);
         check.selector(at(constraint, "labelSelector"), &format!("{base}.labelSelector"));
@@ -162,12 +167,12 @@ pub(super) fn group(check: &mut Check, spec: &Value, path: &str) {
     if !workload.is_null() {
         let base = format!("{path}.workloadRef");
         let name = text(workload, "name");
-        check.format(&format!("{base}.name"), name, text::dns_subdomain(name));
+        check.format(format_args!("{base}.name"), name, text::dns_subdomain(name));
         let group = text(workload, "podGroup");
-        check.format(&format!("{base}.podGroup"), group, text::dns_label(group));
+        check.format(format_args!("{base}.podGroup"), group, text::dns_label(group));
         let key = text(workload, "podGroupReplicaKey");
         if !key.is_empty() {
-            check.format(&format!("{base}.podGroupReplicaKey"), key, text::dns_label(key));
+            check.format(format_args!("{base}.podGroupReplicaKey"), key, text::dns_label(key));
         }
     }
 }
@@ -195,7 +200,7 @@ pub(super) fn only_deleted_gates(check: &mut Check, new: &Value, old: &Value) {
         let name = text(gate, "name");
         if !known.contains(&name) {
             check.forbidden(
-                &format!("spec.schedulingGates[{idx}].name"),
+                format_args!("spec.schedulingGates[{idx}].name"),
                 format!("only deletion is allowed, but found new scheduling gate '{name}'"),
             );
         }
@@ -241,7 +246,7 @@ pub(super) fn gated_mutations(check: &mut Check, masked: &mut Value, old: &Value
                 };
                 if !(keeps("matchExpressions") && keeps("matchFields")) {
                     let detail = "only additions are allowed (no mutations or deletions)";
-                    check.invalid(&format!("{at_terms}[{idx}]"), new.clone(), detail);
+                    check.invalid(format_args!("{at_terms}[{idx}]"), new.clone(), detail);
                 }
             }
         }
@@ -263,7 +268,7 @@ pub(super) fn gated_mutations(check: &mut Check, masked: &mut Value, old: &Value
 fn weight(check: &mut Check, term: &Value, path: &str) {
     let weight = int(term, "weight").unwrap_or(0);
     if !(1..=100).contains(&weight) {
-        check.invalid(&format!("{path}.weight"), weight, "must be in the range 1-100");
+        check.invalid(format_args!("{path}.weight"), weight, "must be in the range 1-100");
     }
 }
 
@@ -287,13 +292,13 @@ fn node_term(check: &mut Check, term: &Value, path: &str, check_values: bool) {
                 check.required(&at_values, "must be specified single value when `operator` is 'Lt' or 'Gt'");
             }
             "In" | "NotIn" | "Exists" | "DoesNotExist" | "Gt" | "Lt" => {}
-            _ => check.invalid(&format!("{base}.operator"), operator, "not a valid selector operator"),
+            _ => check.invalid(format_args!("{base}.operator"), operator, "not a valid selector operator"),
         }
         let key = text(requirement, "key");
-        check.format(&format!("{base}.key"), key, text::label_key(key));
+        check.format(format_args!("{base}.key"), key, text::label_key(key));
         for (value_idx, value) in values.iter().enumerate().filter(|_| check_values) {
             let value = value.as_str().unwrap_or_default();
-            check.format(&format!("{at_values}[{value_idx}]"), value, text::label_value(value));
+            check.format(format_args!("{at_values}[{value_idx}]"), value, text::label_value(value));
         }
     }
     for (idx, requirement) in list(term, "matchFields").iter().enumerate() {
@@ -301,20 +306,22 @@ fn node_term(check: &mut Check, term: &Value, path: &str, check_values: bool) {
         let values = list(requirement, "values");
         match text(requirement, "operator") {
             "In" | "NotIn" if values.len() != 1 => check.required(
-                &format!("{base}.values"),
+                format_args!("{base}.values"),
                 "must be only one value when `operator` is 'In' or 'NotIn' for node field selector",
             ),
             "In" | "NotIn" => {}
-            operator => check.invalid(&format!("{base}.operator"), operator, "not a valid selector operator"),
+            operator => {
+                check.invalid(format_args!("{base}.operator"), operator, "not a valid selector operator")
+            }
         }
         let key = text(requirement, "key");
         if key == "metadata.name" {
             for (value_idx, value) in values.iter().enumerate() {
                 let value = value.as_str().unwrap_or_default();
-                check.format(&format!("{base}.values[{value_idx}]"), value, text::dns_subdomain(value));
+                check.format(format_args!("{base}.values[{value_idx}]"), value, text::dns_subdomain(value));
             }
         } else {
-            check.invalid(&format!("{base}.key"), key, "not a valid field selector key");
+            check.invalid(format_args!("{base}.key"), key, "not a valid field selector key");
         }
     }
 }
@@ -323,14 +330,14 @@ fn pod_term(check: &mut Check, term: &Value, path: &str) {
     check.selector(at(term, "labelSelector"), &format!("{path}.labelSelector"));
     check.selector(at(term, "namespaceSelector"), &format!("{path}.namespaceSelector"));
     for name in list(term, "namespaces").iter().filter_map(Value::as_str) {
-        check.format(&format!("{path}.namespace"), name, text::dns_label(name));
+        check.format(format_args!("{path}.namespace"), name, text::dns_label(name));
     }
     label_keys(check, term, path);
     let key = text(term, "topologyKey");
     if key.is_empty() {
-        check.required(&format!("{path}.topologyKey"), "can not be empty");
+        check.required(format_args!("{path}.topologyKey"), "can not be empty");
     }
-    check.format(&format!("{path}.topologyKey"), key, text::label_key(key));
+    check.format(format_args!("{path}.topologyKey"), key, text::label_key(key));
 }
 
 fn label_keys(check: &mut Check, term: &Value, path: &str) {
@@ -352,7 +359,7 @@ fn label_keys(check: &mut Check, term: &Value, path: &str) {
             continue;
         }
         for (idx, key) in keys.iter().filter_map(Value::as_str).enumerate() {
-            check.format(&format!("{path}.{field}[{idx}]"), key, text::label_key(key));
+            check.format(format_args!("{path}.{field}[{idx}]"), key, text::label_key(key));
         }
     }
     // Preparation merged each key into the selector once, so a second requirement on it is the user's own.
@@ -361,14 +368,18 @@ fn label_keys(check: &mut Check, term: &Value, path: &str) {
     for requirement in list(selector, "matchExpressions") {
         let key = text(requirement, "key");
         if let Some(idx) = matched.get(key).filter(|_| known.contains(key)) {
-            check.invalid(&format!("{path}[{idx}]"), key, "exists in both matchLabelKeys and labelSelector");
+            check.invalid(
+                format_args!("{path}[{idx}]"),
+                key,
+                "exists in both matchLabelKeys and labelSelector",
+            );
         }
         known.insert(key);
     }
     for (key, idx) in &matched {
         if mismatched.contains(key) {
             check.invalid(
-                &format!("{path}.matchLabelKeys[{idx}]"),
+                format_args!("{path}.matchLabelKeys[{idx}]"),
                 *key,
                 "exists in both matchLabelKeys and mismatchLabelKeys",
             );

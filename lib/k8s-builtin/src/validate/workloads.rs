@@ -32,7 +32,7 @@ pub(super) fn deployment(check: &mut Check, object: &Value) {
             }
             if amount(at(update, "maxUnavailable")) == 0 && amount(at(update, "maxSurge")) == 0 {
                 check.invalid(
-                    &format!("{path}.maxUnavailable"),
+                    format_args!("{path}.maxUnavailable"),
                     at(update, "maxUnavailable").clone(),
                     "may not be 0 when `maxSurge` is 0",
                 );
@@ -113,12 +113,12 @@ pub(super) fn daemon_set(check: &mut Check, object: &Value) {
             }
             match (amount(at(update, "maxUnavailable")) != 0, amount(at(update, "maxSurge")) != 0) {
                 (true, true) => check.invalid(
-                    &format!("{path}.maxSurge"),
+                    format_args!("{path}.maxSurge"),
                     at(update, "maxSurge").clone(),
                     "may not be set when maxUnavailable is non-zero",
                 ),
                 (false, false) => {
-                    check.required(&format!("{path}.maxUnavailable"), "cannot be 0 when maxSurge is 0");
+                    check.required(format_args!("{path}.maxUnavailable"), "cannot be 0 when maxSurge is 0");
                 }
                 _ => {}
             }
@@ -248,7 +248,11 @@ pub(super) fn status(check: &mut Check, kind: &str, new: &Value, old: &Value) {
     };
     for field in parts {
         if count(field) > count("replicas") {
-            check.invalid(&format!("status.{field}"), count(field), "cannot be greater than status.replicas");
+            check.invalid(
+                format_args!("status.{field}"),
+                count(field),
+                "cannot be greater than status.replicas",
+            );
         }
     }
     if count("availableReplicas") > count("readyReplicas") {
@@ -577,7 +581,7 @@ fn indexed(check: &mut Check, spec: &Value, path: &str) {
 fn failure_policy(check: &mut Check, spec: &Value, path: &str) {
     let rules = list(spec, "podFailurePolicy.rules");
     if rules.len() > 20 {
-        check.too_many(&format!("{path}.rules"), rules.len(), 20);
+        check.too_many(format_args!("{path}.rules"), rules.len(), 20);
     }
     for (idx, rule) in rules.iter().enumerate() {
         let base = format!("{path}.rules[{idx}]");
@@ -585,31 +589,31 @@ fn failure_policy(check: &mut Check, spec: &Value, path: &str) {
         let actions = ["Count", "FailIndex", "FailJob", "Ignore"];
         if action.is_empty() {
             let detail = "valid values: [\"Count\" \"FailIndex\" \"FailJob\" \"Ignore\"]";
-            check.required(&format!("{base}.action"), detail);
+            check.required(format_args!("{base}.action"), detail);
         } else if action == "FailIndex" && !has(spec, "backoffLimitPerIndex") {
             let detail = "requires the backoffLimitPerIndex to be set";
-            check.invalid(&format!("{base}.action"), action, detail);
+            check.invalid(format_args!("{base}.action"), action, detail);
         } else {
-            check.one_of_or_empty(&format!("{base}.action"), action, &actions);
+            check.one_of_or_empty(format_args!("{base}.action"), action, &actions);
         }
         let codes = at(rule, "onExitCodes");
         if !codes.is_null() {
             let operator = text(codes, "operator");
             if !["In", "NotIn"].contains(&operator) {
-                check.unsupported(&format!("{base}.onExitCodes.operator"), operator, &["In", "NotIn"]);
+                check.unsupported(format_args!("{base}.onExitCodes.operator"), operator, &["In", "NotIn"]);
             }
             if list(codes, "values").is_empty() {
                 let detail = "at least one value is required";
-                check.invalid(&format!("{base}.onExitCodes.values"), Value::Array(Vec::new()), detail);
+                check.invalid(format_args!("{base}.onExitCodes.values"), Value::Array(Vec::new()), detail);
             }
         }
         let conditions = list(rule, "onPodConditions");
         for (pattern_idx, pattern) in conditions.iter().enumerate() {
             let at_pattern = format!("{base}.onPodConditions[{pattern_idx}]");
             let kind = text(pattern, "type");
-            check.format(&format!("{at_pattern}.type"), kind, text::label_key(kind));
+            check.format(format_args!("{at_pattern}.type"), kind, text::label_key(kind));
             check.one_of_or_empty(
-                &format!("{at_pattern}.status"),
+                format_args!("{at_pattern}.status"),
                 text(pattern, "status"),
                 &["False", "True", "Unknown"],
             );
