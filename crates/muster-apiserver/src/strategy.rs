@@ -330,30 +330,59 @@ fn check_custom_kind(served: &Served, object: &Value) -> Option<FieldError> {
     wrong.then(|| FieldError::invalid("kind", given, format!("must be {}", served.kind)))
 }
 
-/// Why there can be no replicas at a path: what stands on the way to them is no object.
-fn scale_path_error(object: &Value, path: &str) -> Option<FieldError> {
+/// What Go says of a value that is not of the type that it should be.
+fn accessor_error(path: &str, at: &str, found: &Value, expected: &str, shown: Value) -> FieldError {
+    let kind = match found {
+        Value::Null => "<nil>",
+        Value::String(_) => "string",
+        Value::Bool(_) => "bool",
+        Value::Array(_) => "[]interface {}",
+        Value::Number(n) if n.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        Value::Object(_) => "map[string]interface {}",
+    };
+    let text = k8s_merge::go_text(found);
+    let detail = format!("{at} accessor error: {text} is of the type {kind}, expected {expected}");
+    FieldError::invalid(format!(".{path}"), shown, detail)
+}
+
+/// What is at a path; an error where something on the way to it is no object. `shown` is what the field is said to be then.
+fn look_up<'a>(object: &'a Value, path: &str, shown: &Value) -> Result<Option<&'a Value>, FieldError> {
     let mut at = object;
     let mut walked = String::new();
     for step in path.split('.') {
         walked = format!("{walked}.{step}");
-        if !at.is_object() {
-            let kind = match at {
-                Value::Null => return None,
-                Value::String(_) => "string",
-                Value::Bool(_) => "bool",
-                Value::Array(_) => "[]interface {}",
-                Value::Number(n) if n.is_f64() => "float64",
-                Value::Number(_) | Value::Object(_) => "int64",
-            };
-            let shown = k8s_merge::go_text(at);
-            let detail = format!(
-                "{walked} accessor error: {shown} is of the type {kind}, expected map[string]interface{{}}"
-            );
-            return Some(FieldError::invalid(format!(".{path}"), 0, detail));
-        }
-        at = at.get(step)?;
+        at = match at {
+            Value::Object(members) => match members.get(step) {
+                Some(found) => found,
+                None => return Ok(None),
+            },
+            Value::Null => return Ok(None),
+            other => {
+                return Err(accessor_error(path, &walked, other, "map[string]interface{}", shown.clone()));
+            }
+        };
     }
-    None
+    Ok(Some(at))
+}
+
+/// What is wrong with a number of replicas.
+fn check_replicas(object: &Value, path: &str) -> Result<(), FieldError> {
+    let Some(found) = look_up(object, path, &0.into())? else { return Ok(()) };
+    let bad = |n: i64, detail: &str| Err(FieldError::invalid(format!(".{path}"), n, detail));
+    match found.as_i64() {
+        _ if found.is_null() => Ok(()),
+        None => Err(accessor_error(path, &format!(".{path}"), found, "int64", 0.into())),
+        Some(n) if n < 0 => bad(n, "should be a non-negative integer"),
+        Some(n) if n > i64::from(i32::MAX) => bad(n, "should be less than or equal to 2147483647"),
+        Some(_) => Ok(()),
+    }
+}
+
+/// What is wrong with a selector in serialised form: it need only be a text.
+fn check_selector(object: &Value, path: &str) -> Result<(), FieldError> {
+    let found = look_up(object, path, &"".into())?.filter(|found| !found.is_null() && !found.is_string());
+    found.map_or(Ok(()), |found| Err(accessor_error(path, &format!(".{path}"), found, "string", "".into())))
 }
 
 /// Schema, scale paths and rules of a custom object, whose metadata has these errors.
@@ -367,31 +396,9 @@ fn validate_custom(
     if let Source::Custom(custom) = &served.source
         && let Some(scale) = custom.version(&served.version).and_then(|v| v.scale.as_ref())
     {
-        match meta::at(object, &scale.spec) {
-            None => errors.extend(scale_path_error(object, &scale.spec)),
-            Some(Value::Null) => {}
-            Some(Value::Number(n)) => {
-                if n.as_i64().is_some_and(|n| n < 0) {
-                    let field = format!(".{}", scale.spec);
-                    errors.push(FieldError::invalid(field, n.as_i64(), "should be a non-negative integer"));
-                }
-            }
-            Some(other) => {
-                let text = match other {
-                    Value::String(s) => s.clone(),
-                    v => v.to_string(),
-                };
-                let kind = match other {
-                    Value::String(_) => "string",
-                    Value::Bool(_) => "bool",
-                    Value::Array(_) => "[]interface {}",
-                    _ => "map[string]interface {}",
-                };
-                let detail =
-                    format!(".{} accessor error: {text} is of the type {kind}, expected int64", scale.spec);
-                errors.push(FieldError::invalid(format!(".{}", scale.spec), 0, detail));
-            }
-        }
+        errors.extend(check_replicas(object, &scale.spec).err());
+        errors.extend(check_replicas(object, &scale.status).err());
+        errors.extend(scale.selector.as_ref().and_then(|path| check_selector(object, path).err()));
     }
     errors
 }

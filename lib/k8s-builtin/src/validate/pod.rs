@@ -243,31 +243,31 @@ fn spec(check: &mut Check, holder: &Value, path: &str, is_pod: bool) {
     let spec = at(holder, "spec");
     let child = |name| Below(path, name);
     if !has(spec, "terminationGracePeriodSeconds") {
-        check.required(&child("terminationGracePeriodSeconds"), "");
+        check.required(child("terminationGracePeriodSeconds"), "");
     }
-    let volumes = volumes(check, spec, text(holder, "metadata.name"), &child("volumes"));
-    let claims = resource_claims(check, spec, &child("resourceClaims"));
+    let volumes = volumes(check, spec, text(holder, "metadata.name"), child("volumes"));
+    let claims = resource_claims(check, spec, child("resourceClaims"));
     containers(check, spec, &volumes, &claims, path);
     resources::pod_level(check, holder, spec, path);
     host_network(check, spec, path, is_pod);
-    check.one_of(&child("restartPolicy"), text(spec, "restartPolicy"), &["Always", "OnFailure", "Never"]);
+    check.one_of(child("restartPolicy"), text(spec, "restartPolicy"), &["Always", "OnFailure", "Never"]);
     check.one_of(
-        &child("dnsPolicy"),
+        child("dnsPolicy"),
         text(spec, "dnsPolicy"),
         &["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"],
     );
     if text(spec, "dnsPolicy") == "None" {
         if !has(spec, "dnsConfig") {
             let detail = "must provide `dnsConfig` when `dnsPolicy` is None";
-            check.required(&child("dnsConfig"), detail);
+            check.required(child("dnsConfig"), detail);
         } else if list(spec, "dnsConfig.nameservers").is_empty() {
             let detail = "must provide at least one DNS nameserver when `dnsPolicy` is None";
-            check.required(&child("dnsConfig.nameservers"), detail);
+            check.required(child("dnsConfig.nameservers"), detail);
         }
     }
-    check.labels(at(spec, "nodeSelector"), &child("nodeSelector"));
-    security_context(check, at(spec, "securityContext"), &child("securityContext"));
-    scheduling::affinity(check, at(spec, "affinity"), &child("affinity"));
+    check.labels(at(spec, "nodeSelector"), child("nodeSelector"));
+    security_context(check, at(spec, "securityContext"), child("securityContext"));
+    scheduling::affinity(check, at(spec, "affinity"), child("affinity"));
     for (idx, gate) in list(spec, "readinessGates").iter().enumerate() {
         let name = text(gate, "conditionType");
         check.format(
@@ -276,26 +276,22 @@ fn spec(check: &mut Check, holder: &Value, path: &str, is_pod: bool) {
             text::label_key(name),
         );
     }
-    scheduling::gates(check, spec, &child("schedulingGates"));
-    scheduling::spread(check, spec, &child("topologySpreadConstraints"));
+    scheduling::gates(check, spec, child("schedulingGates"));
+    scheduling::spread(check, spec, child("topologySpreadConstraints"));
     names(check, spec, path);
     if at(spec, "hostUsers") == &Value::Bool(false) {
         for (field, shown) in [("hostPID", "HostPID"), ("hostIPC", "HostIPC")] {
             if flag(spec, field) {
-                check.forbidden(&child(shown), "when `hostUsers` is false");
+                check.forbidden(child(shown), "when `hostUsers` is false");
             }
         }
     }
     if let Some(seconds) =
         int(spec, "activeDeadlineSeconds").filter(|s| !(1..=i64::from(i32::MAX)).contains(s))
     {
-        check.invalid(
-            &child("activeDeadlineSeconds"),
-            seconds,
-            "must be between 1 and 2147483647, inclusive",
-        );
+        check.invalid(child("activeDeadlineSeconds"), seconds, "must be between 1 and 2147483647, inclusive");
     }
-    scheduling::tolerations(check, spec, &child("tolerations"));
+    scheduling::tolerations(check, spec, child("tolerations"));
     for (idx, alias) in list(spec, "hostAliases").iter().enumerate() {
         let base = format!("{}[{idx}]", child("hostAliases"));
         if text(alias, "ip").parse::<std::net::IpAddr>().is_err() {
@@ -308,19 +304,19 @@ fn spec(check: &mut Check, holder: &Value, path: &str, is_pod: bool) {
         }
     }
     check.one_of_or_empty(
-        &child("preemptionPolicy"),
+        child("preemptionPolicy"),
         text(spec, "preemptionPolicy"),
         &["PreemptLowerPriority", "Never"],
     );
     if has(spec, "overhead") {
         let overhead = json!({ "limits": at(spec, "overhead") });
-        resources::requirements(check, &overhead, Place::Container, &BTreeSet::new(), &child("overhead"));
+        resources::requirements(check, &overhead, Place::Container, &BTreeSet::new(), child("overhead"));
     }
     if has(spec, "os") {
         match text(spec, "os.name") {
-            "" => check.required(&child("os.name"), ""),
+            "" => check.required(child("os.name"), ""),
             "linux" | "windows" => {}
-            other => check.unsupported(&child("os"), other, &["linux", "windows"]),
+            other => check.unsupported(child("os"), other, &["linux", "windows"]),
         }
     }
     scheduling::group(check, spec, path);
@@ -636,23 +632,23 @@ fn container_common(check: &mut Check, container: &Value, around: &Surroundings<
     let child = |name| Below(path, name);
     let name = text(container, "name");
     if name.is_empty() {
-        check.required(&child("name"), "");
+        check.required(child("name"), "");
     } else {
-        check.format(&child("name"), name, text::dns_label(name));
+        check.format(child("name"), name, text::dns_label(name));
     }
     if text(container, "image").is_empty() {
-        check.required(&child("image"), "");
+        check.required(child("image"), "");
     }
     check.one_of(
-        &child("terminationMessagePolicy"),
+        child("terminationMessagePolicy"),
         text(container, "terminationMessagePolicy"),
         &["File", "FallbackToLogsOnError"],
     );
-    ports(check, container, &child("ports"));
+    ports(check, container, child("ports"));
     env(check, container, path);
     mounts(check, container, around.volumes, path);
     check.one_of(
-        &child("imagePullPolicy"),
+        child("imagePullPolicy"),
         text(container, "imagePullPolicy"),
         &["Always", "IfNotPresent", "Never"],
     );
@@ -661,14 +657,14 @@ fn container_common(check: &mut Check, container: &Value, around: &Surroundings<
         at(container, "resources"),
         Place::Container,
         around.claims,
-        &child("resources"),
+        child("resources"),
     );
-    resize_policies(check, container, around.restart_policy, &child("resizePolicy"));
+    resize_policies(check, container, around.restart_policy, child("resizePolicy"));
     let context = at(container, "securityContext");
-    security_context(check, context, &child("securityContext"));
+    security_context(check, context, child("securityContext"));
     if flag(context, "privileged") && at(context, "allowPrivilegeEscalation") == &Value::Bool(false) {
         check.invalid(
-            &child("securityContext"),
+            child("securityContext"),
             context.clone(),
             "cannot set `allowPrivilegeEscalation` to false and `privileged` to true",
         );

@@ -66,16 +66,16 @@ pub(super) fn tolerations(check: &mut Check, spec: &Value, path: impl Display) {
             "Equal" | "" => {
                 let messages = text::label_value(value);
                 if !messages.is_empty() {
-                    check.invalid(&at_operator, value, messages.join(";"));
+                    check.invalid(at_operator, value, messages.join(";"));
                 }
             }
             "Exists" if !value.is_empty() => {
-                check.invalid(&at_operator, value, "value must be empty when `operator` is 'Exists'");
+                check.invalid(at_operator, value, "value must be empty when `operator` is 'Exists'");
             }
             "Exists" => {}
             // Comparisons are behind a gate that is off.
-            "Lt" | "Gt" => check.unsupported(&at_operator, operator, &["Equal", "Exists", "Lt", "Gt"]),
-            _ => check.unsupported(&at_operator, operator, &["Equal", "Exists"]),
+            "Lt" | "Gt" => check.unsupported(at_operator, operator, &["Equal", "Exists", "Lt", "Gt"]),
+            _ => check.unsupported(at_operator, operator, &["Equal", "Exists"]),
         }
         check.one_of_or_empty(format_args!("{base}.effect"), effect, TAINT_EFFECTS);
     }
@@ -354,8 +354,7 @@ fn label_keys(check: &mut Check, term: &Value, path: &str) {
             continue;
         }
         if !has(term, "labelSelector") {
-            check
-                .forbidden(&format!("{path}.{field}"), "must not be specified when labelSelector is not set");
+            check.forbidden(format!("{path}.{field}"), "must not be specified when labelSelector is not set");
             continue;
         }
         for (idx, key) in keys.iter().filter_map(Value::as_str).enumerate() {

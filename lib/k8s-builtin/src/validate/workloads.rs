@@ -494,37 +494,37 @@ fn job_spec(check: &mut Check, spec: &Value, path: &str) {
         check.not_negative(spec, field, path);
     }
     if has(spec, "maxFailedIndexes") && !has(spec, "backoffLimitPerIndex") {
-        check.required(&child("backoffLimitPerIndex"), "when maxFailedIndexes is specified");
+        check.required(child("backoffLimitPerIndex"), "when maxFailedIndexes is specified");
     }
     if let Some(manager) = at(spec, "managedBy").as_str() {
         match manager.split_once('/') {
             Some((host, rest)) if !host.is_empty() && !rest.is_empty() => {
-                check.format(&child("managedBy"), host, text::dns_subdomain(host));
+                check.format(child("managedBy"), host, text::dns_subdomain(host));
             }
             _ => {
                 let detail = "must be a domain-prefixed path (such as \"acme.io/foo\")";
-                check.invalid(&child("managedBy"), manager, detail);
+                check.invalid(child("managedBy"), manager, detail);
             }
         }
         if manager.len() > 63 {
-            check.too_long(&child("managedBy"), 63);
+            check.too_long(child("managedBy"), 63);
         }
     }
     indexed(check, spec, path);
     failure_policy(check, spec, &child("podFailurePolicy"));
     if has(spec, "successPolicy") && text(spec, "completionMode") != "Indexed" {
         let policy = at(spec, "successPolicy").clone();
-        check.invalid(&child("successPolicy"), policy, "requires indexed completion mode");
+        check.invalid(child("successPolicy"), policy, "requires indexed completion mode");
     } else if has(spec, "successPolicy") && list(spec, "successPolicy.rules").is_empty() {
         check.required(
-            &child("successPolicy.rules"),
+            child("successPolicy.rules"),
             "at least one rules must be specified when the successPolicy is specified",
         );
     }
     let replacement = text(spec, "podReplacementPolicy");
     let known: &[&str] =
         if has(spec, "podFailurePolicy") { &["Failed"] } else { &["Failed", "TerminatingOrFailed"] };
-    check.one_of_or_empty(&child("podReplacementPolicy"), replacement, known);
+    check.one_of_or_empty(child("podReplacementPolicy"), replacement, known);
     pod::template(check, at(spec, "template"), &child("template"));
     let at_policy = child("template.spec.restartPolicy");
     match text(spec, "template.spec.restartPolicy") {
@@ -542,11 +542,11 @@ fn job_spec(check: &mut Check, spec: &Value, path: &str) {
 fn indexed(check: &mut Check, spec: &Value, path: &str) {
     let child = |name: &str| format!("{path}.{name}");
     let mode = text(spec, "completionMode");
-    check.one_of_or_empty(&child("completionMode"), mode, &["NonIndexed", "Indexed"]);
+    check.one_of_or_empty(child("completionMode"), mode, &["NonIndexed", "Indexed"]);
     if matches!(mode, "" | "NonIndexed") {
         for field in ["backoffLimitPerIndex", "maxFailedIndexes"] {
             if let Some(value) = int(spec, field) {
-                check.invalid(&child(field), value, "requires indexed completion mode");
+                check.invalid(child(field), value, "requires indexed completion mode");
             }
         }
     }
@@ -555,26 +555,26 @@ fn indexed(check: &mut Check, spec: &Value, path: &str) {
     }
     let completions = int(spec, "completions");
     if completions.is_none() {
-        check.required(&child("completions"), "when completion mode is Indexed");
+        check.required(child("completions"), "when completion mode is Indexed");
     }
     let parallelism = int(spec, "parallelism").unwrap_or(0);
     if parallelism > 100_000 {
         let detail = "must be less than or equal to 100000 when completion mode is Indexed";
-        check.invalid(&child("parallelism"), parallelism, detail);
+        check.invalid(child("parallelism"), parallelism, detail);
     }
     if let Some(failed) = int(spec, "maxFailedIndexes") {
         if completions.is_some_and(|completions| failed > completions) {
-            check.invalid(&child("maxFailedIndexes"), failed, "must be less than or equal to completions");
+            check.invalid(child("maxFailedIndexes"), failed, "must be less than or equal to completions");
         }
         if failed > 100_000 {
-            check.invalid(&child("maxFailedIndexes"), failed, "must be less than or equal to 100000");
+            check.invalid(child("maxFailedIndexes"), failed, "must be less than or equal to 100000");
         }
     }
     if completions.is_some_and(|n| n > 100_000)
         && has(spec, "backoffLimitPerIndex")
         && !has(spec, "maxFailedIndexes")
     {
-        check.required(&child("maxFailedIndexes"), "must be specified when completions is above 100000");
+        check.required(child("maxFailedIndexes"), "must be specified when completions is above 100000");
     }
 }
 
