@@ -1,4 +1,4 @@
-//! The store in memory: an ordered map per table and a bounded ring of its changes.
+//! The store in memory: the objects of each table and a bounded ring of their changes.
 //!
 //! A list at an older revision is the present state with the newer changes undone, so a paged list stays consistent for
 //! as long as the ring reaches back to its first page, and costs nothing while nobody pages.
@@ -6,8 +6,9 @@
 //! A store on disk is this one with a journal: changes are handed to it in order, watchers hear of them once it says that they
 //! are [told](Memory::tell), and those that could not be kept are [undone](Memory::undo).
 
+use super::objects::Objects;
 use super::{Change, Clash, Compacted, Draft, Expect, Key, Page, Range, Revision, Store, Stored, Table};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::watch;
@@ -45,13 +46,13 @@ pub(super) struct View {
     /// It is whole up to here.
     pub upto: Revision,
     /// The objects as they were then, without the history.
-    pub objects: BTreeMap<Key, Stored>,
+    pub objects: Objects,
     /// What happened since.
     pub history: Vec<Change>,
 }
 
 struct Rows {
-    objects: BTreeMap<Key, Stored>,
+    objects: Objects,
     history: VecDeque<Change>,
     history_bytes: usize,
     /// Revision of the newest change that the history has dropped.
@@ -62,7 +63,7 @@ struct Rows {
 impl Rows {
     fn new() -> Rows {
         Rows {
-            objects: BTreeMap::new(),
+            objects: Objects::default(),
             history: VecDeque::new(),
             history_bytes: 0,
             compacted: 0,
@@ -90,20 +91,20 @@ impl Rows {
     fn revert(&mut self, change: Change) {
         self.history_bytes -= change.object.text.len();
         match change.previous {
-            Some(previous) => self.objects.insert(change.object.key, previous),
+            Some(previous) => self.objects.insert(previous),
             None => self.objects.remove(&change.object.key),
         };
     }
 
     /// The objects as they were at `revision`.
-    fn at(&self, revision: Revision) -> Result<BTreeMap<Key, Stored>, Compacted> {
+    fn at(&self, revision: Revision) -> Result<Objects, Compacted> {
         if revision < self.compacted {
             return Err(Compacted { asked: revision, oldest: self.compacted });
         }
         let mut objects = self.objects.clone();
         for change in self.history.iter().rev().take_while(|c| c.revision > revision) {
             match &change.previous {
-                Some(previous) => objects.insert(change.object.key.clone(), previous.clone()),
+                Some(previous) => objects.insert(previous.clone()),
                 None => objects.remove(&change.object.key),
             };
         }
@@ -154,17 +155,14 @@ impl Restore {
     /// An object as it was when the history of its table begins.
     pub fn object(&mut self, table: &Table, object: Stored) {
         let rows = self.tables.entry(table.clone()).or_insert_with(Rows::new);
-        rows.objects.insert(object.key.clone(), object);
+        rows.objects.insert(object);
     }
 
     /// What happened next.
     pub fn change(&mut self, table: &Table, object: Stored, deleted: bool) {
         let rows = self.tables.entry(table.clone()).or_insert_with(Rows::new);
-        let previous = if deleted {
-            rows.objects.remove(&object.key)
-        } else {
-            rows.objects.insert(object.key.clone(), object.clone())
-        };
+        let previous =
+            if deleted { rows.objects.remove(&object.key) } else { rows.objects.insert(object.clone()) };
         let revision = object.revision;
         rows.record(Change { revision, object, previous, deleted }, revision);
     }
@@ -216,7 +214,7 @@ impl Memory {
         drop(inner);
         for change in history.iter().rev() {
             match &change.previous {
-                Some(previous) => objects.insert(change.object.key.clone(), previous.clone()),
+                Some(previous) => objects.insert(previous.clone()),
                 None => objects.remove(&change.object.key),
             };
         }
@@ -226,7 +224,7 @@ impl Memory {
 }
 
 fn page(
-    objects: &BTreeMap<Key, Stored>,
+    objects: &Objects,
     range: &Range<'_>,
     revision: Revision,
     keep: &mut dyn FnMut(&Stored) -> bool,
@@ -241,11 +239,11 @@ fn page(
         (None, None) => Bound::Unbounded,
     };
     let within = |k: &Key| range.namespace.is_none_or(|ns| &*k.namespace == ns);
-    let mut walk = objects.range::<Key, _>((start, Bound::Unbounded)).take_while(|(k, _)| within(k));
+    let mut walk = objects.from(start).take_while(|object| within(&object.key));
     let mut items: Vec<Stored> = Vec::new();
     let mut next = None;
     let mut remaining = 0;
-    for (_, object) in walk.by_ref() {
+    for object in walk.by_ref() {
         if !keep(object) {
             continue;
         }
@@ -303,16 +301,17 @@ impl Store for Memory {
         let inner = &mut *guard;
         let revision = inner.given + 1;
         let rows = inner.tables.entry(table.clone()).or_insert_with(Rows::new);
-        let previous = rows.objects.get(key).cloned();
-        match (expect, &previous) {
+        // All versions of an object share their key.
+        let key = match (expect, rows.objects.get(key)) {
             (Expect::Absent, Some(_)) => return Err(Clash::Exists),
             (Expect::At(_), None) => return Err(Clash::Absent),
             (Expect::At(at), Some(p)) if p.revision != at => return Err(Clash::Moved),
-            _ => {}
-        }
+            (Expect::At(_), Some(p)) => p.key.clone(),
+            (Expect::Absent, None) => key.clone(),
+        };
         let Draft { text, facts } = draft(revision);
-        let object = Stored { key: key.clone(), revision, text: text.into(), facts: Arc::new(facts) };
-        rows.objects.insert(key.clone(), object.clone());
+        let object = Stored { key, revision, text: text.into(), facts: Arc::new(facts) };
+        let previous = rows.objects.insert(object.clone());
         let change = Change { revision, object: object.clone(), previous, deleted: false };
         (inner.revision, inner.given) = (revision, revision);
         match &self.journal {
@@ -340,7 +339,8 @@ impl Store for Memory {
             return Err(Clash::Moved);
         }
         let Draft { text, facts } = draft(revision);
-        let object = Stored { key: key.clone(), revision, text: text.into(), facts: Arc::new(facts) };
+        let object =
+            Stored { key: previous.key.clone(), revision, text: text.into(), facts: Arc::new(facts) };
         rows.objects.remove(key);
         let change = Change { revision, object: object.clone(), previous: Some(previous), deleted: true };
         (inner.revision, inner.given) = (revision, revision);

@@ -6,6 +6,7 @@
 //! bytes; what an object means is the caller's business.
 
 mod memory;
+mod objects;
 
 pub mod disk;
 

@@ -657,7 +657,7 @@ fn write_snapshot(
         // Each table is of its own moment: the logs that are read after it have what happened to the others since.
         let Some(view) = memory.view(&table) else { continue };
         format::add_table(&mut out.buffer, &table, view.compacted, view.upto);
-        let objects = view.objects.values().map(|object| (What::Was, object));
+        let objects = view.objects.iter().map(|object| (What::Was, object));
         let changes = view
             .history
             .iter()
