@@ -442,6 +442,8 @@ async fn a_restart_goes_on_where_it_was() {
     let first = cluster.start(Settings::default(), Arc::new(NoRoom));
     one_queue(&cluster, 4, Value::Null).await;
     cluster.create(job("a", "lq", 4, "1", 120)).await;
+    // Of two that came within one second, either may be first.
+    cluster.until("a runs", jobs).await;
     cluster.create(job("b", "lq", 4, "1", 60)).await;
     cluster.until("a runs, b waits", jobs).await;
     first.cancel();
