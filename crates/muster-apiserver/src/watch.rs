@@ -149,9 +149,6 @@ impl Feed {
                     if changed.is_err() {
                         self.pull().await;
                         self.ended = true;
-                    } else {
-                        // Whatever else is ready goes first: writes that come together are told together, to twenty watchers as to one.
-                        tokio::task::yield_now().await;
                     }
                 }
                 () = tokio::time::sleep_until(bookmark), if self.bookmarks => self.bookmark(false),
