@@ -280,11 +280,6 @@ fn add_new(errors: &mut Vec<FieldError>, found: Vec<FieldError>) {
     }
 }
 
-/// The rules for a change.
-pub fn validate_update(served: &Served, new: &Value, old: &Value, part: Part) -> Vec<FieldError> {
-    validate_change(served, new, old, part)
-}
-
 /// Whether a new status is judged by the spec as well.
 pub fn is_status_judged_by_spec(served: &Served) -> bool {
     served.is("batch", "jobs")
@@ -298,7 +293,8 @@ pub fn validate_members(served: &Served, new: &Value, old: &Value, part: Part) -
     }
 }
 
-fn validate_change(served: &Served, new: &Value, old: &Value, part: Part) -> Vec<FieldError> {
+/// The rules for a change.
+pub fn validate_update(served: &Served, new: &Value, old: &Value, part: Part) -> Vec<FieldError> {
     match (&served.source, part) {
         (Source::Builtin(kind), Part::Main | Part::Scale) => {
             let mut errors = k8s_builtin::validate_update(kind, new, old);

@@ -99,6 +99,19 @@ pub struct Proposal {
     pub managed: bool,
 }
 
+/// What one try of a write is about to change.
+#[derive(Clone, Copy)]
+struct Target<'a> {
+    key: &'a Key,
+    part: Part,
+    /// The object as it is stored.
+    stored: &'a Stored,
+    /// The same, read.
+    before: &'a Arc<Value>,
+    /// The same in the request's version.
+    live: &'a Arc<Value>,
+}
+
 type Propose<'a> = dyn Fn(&Value) -> Result<Proposal, ApiError> + Send + Sync + 'a;
 
 /// Reads a body that should be one object.
@@ -754,7 +767,10 @@ impl ApiServer {
                 Some(apart) => {
                     self.try_update_members(cx, &key, part, (&stored, apart), &before, proposal)?
                 }
-                None => self.try_update(cx, &key, part, (&stored, &before), &live, proposal).await?,
+                None => {
+                    let target = Target { key: &key, part, stored: &stored, before: &before, live: &live };
+                    self.try_update(cx, target, proposal).await?
+                }
             };
             match tried {
                 Some(written) => return Ok(written),
@@ -769,32 +785,22 @@ impl ApiServer {
     async fn try_update(
         &self,
         cx: &Context,
-        key: &Key,
-        part: Part,
-        (stored, before): (&Stored, &Arc<Value>),
-        live: &Arc<Value>,
+        target: Target<'_>,
         proposal: Proposal,
     ) -> Result<Option<Written>, ApiError> {
-        let mut review = Review::new(Operation::Update, cx, part.subresource(), Some(live.clone()));
+        let old = Some(target.live.clone());
+        let mut review = Review::new(Operation::Update, cx, target.part.subresource(), old);
         review.warnings = proposal.warnings;
-        let proposed = (proposal.object, proposal.managed);
-        let updated =
-            self.update_reviewed(cx, key, part, (stored, before), live, proposed, &mut review).await;
+        let updated = self.update_reviewed(cx, target, proposal.object, proposal.managed, &mut review).await;
         updated.map_err(|error| error.warned(review.warnings))
     }
 
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "all of it is about one object, and borrowed from one caller"
-    )]
     async fn update_reviewed(
         &self,
         cx: &Context,
-        key: &Key,
-        part: Part,
-        (stored, before): (&Stored, &Arc<Value>),
-        live: &Arc<Value>,
-        (mut object, managed): (Value, bool),
+        Target { key, part, stored, before, live }: Target<'_>,
+        mut object: Value,
+        managed: bool,
         review: &mut Review,
     ) -> Result<Option<Written>, ApiError> {
         let served = &cx.served;

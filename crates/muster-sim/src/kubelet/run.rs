@@ -138,9 +138,9 @@ struct Course {
 }
 
 impl Entry {
-    fn new(pod: &Pod, course: Course) -> Self {
+    fn new(pod: &Pod, course: Box<Course>) -> Self {
         let (uid, node) = (pod.metadata.uid.as_str().into(), pod.spec.node_name.as_str().into());
-        Entry { uid, node, course: Some(Box::new(course)) }
+        Entry { uid, node, course: Some(course) }
     }
 
     fn removed(&self) -> bool {
@@ -534,7 +534,7 @@ impl Memory {
         match self.pods.get_mut(key) {
             Some(entry) if *entry.uid == *pod.metadata.uid => entry.course = Some(course),
             _ => {
-                self.pods.insert(key.clone(), Entry::new(pod, *course));
+                self.pods.insert(key.clone(), Entry::new(pod, course));
             }
         }
     }
