@@ -878,6 +878,8 @@ impl Translator {
             for dialect in [Dialect::Koordinator, Dialect::Kubernetes] {
                 stale.gangs.extend(self.dialects.gangs(dialect));
             }
+            // Some gangs are there by what pods say alone: those of a Workload.
+            stale.gangs.extend(self.pods.values().filter_map(|pod| self.dialects.gang_of(pod)));
         }
         if stale.priority_classes || !stale.topologies.is_empty() {
             let concerns = |facts: &GangFacts| stale.priority_classes || facts.has_topology();

@@ -36,35 +36,51 @@ fn any_event() -> impl Strategy<Value = Event> {
     ]
 }
 
+#[track_caller]
+fn check(events: impl IntoIterator<Item = Event>) {
+    let mut translator = Translator::new(settings());
+    let mut stepwise = Cluster { now: settings().now, ..Cluster::default() };
+    let mut there: BTreeMap<String, Value> = BTreeMap::new();
+    for event in events {
+        match event {
+            Event::Put(object) => {
+                translator.put(&object);
+                there.insert(identity(&object), object);
+            }
+            Event::Delete(object) => {
+                // Only kind and name are there when an object is gone.
+                let bare = json!({"apiVersion": object["apiVersion"], "kind": object["kind"],
+                    "metadata": {"name": object["metadata"]["name"], "namespace": object["metadata"]["namespace"]}});
+                translator.delete(&bare);
+                there.remove(&identity(&object));
+            }
+            Event::Drain => apply(&mut stepwise, translator.drain().0),
+        }
+    }
+    apply(&mut stepwise, translator.drain().0);
+    let (whole, _) = translate(&there.into_values().collect::<Vec<_>>());
+    assert_eq!(stepwise, whole);
+    assert_eq!(translator.drain().0, vec![], "nothing is left to say");
+}
+
+#[test]
+fn a_default_priority_reaches_the_gangs_of_a_workload() {
+    let workload = json!({"apiVersion": "scheduling.k8s.io/v1alpha1", "kind": "Workload",
+        "metadata": {"name": "a", "namespace": "n"},
+        "spec": {"podGroups": [{"name": "g", "policy": {"gang": {"minCount": 2}}}]}});
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": "n"},
+        "spec": {"schedulerName": "kai-scheduler", "workloadRef": {"name": "a", "podGroup": "g"}}});
+    let class = json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
+        "metadata": {"name": "a"}, "globalDefault": true, "value": 1});
+    check([Event::Put(workload), Event::Put(pod), Event::Drain, Event::Put(class)]);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
     fn one_by_one_is_all_at_once(events in prop::collection::vec(any_event(), 0..60)) {
-        let mut translator = Translator::new(settings());
-        let mut stepwise = Cluster { now: settings().now, ..Cluster::default() };
-        let mut there: BTreeMap<String, Value> = BTreeMap::new();
-        for event in events {
-            match event {
-                Event::Put(object) => {
-                    translator.put(&object);
-                    there.insert(identity(&object), object);
-                }
-                Event::Delete(object) => {
-                    // Only kind and name are there when an object is gone.
-                    let bare = json!({"apiVersion": object["apiVersion"], "kind": object["kind"],
-                        "metadata": {"name": object["metadata"]["name"], "namespace": object["metadata"]["namespace"]}});
-                    translator.delete(&bare);
-                    there.remove(&identity(&object));
-                }
-                Event::Drain => apply(&mut stepwise, translator.drain().0),
-            }
-        }
-        apply(&mut stepwise, translator.drain().0);
-        let (whole, _) = translate(&there.into_values().collect::<Vec<_>>());
-        prop_assert_eq!(stepwise, whole);
-        // Nothing is left to say.
-        prop_assert_eq!(translator.drain().0, vec![]);
+        check(events);
     }
 
     #[test]
