@@ -6,8 +6,8 @@
 
 use crate::meta;
 use crate::registry::Served;
-use crate::server::{add_member, facts_of_metadata, open_text};
-use crate::store::{Draft, Facts, Revision, Stored};
+use crate::server::{BEFORE_REVISION, add_member, facts_of_metadata, open_text};
+use crate::store::{Draft, Facts, Stored};
 use crate::strategy;
 use k8s_merge::apply::Record;
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, MapAccess, Visitor};
@@ -60,25 +60,15 @@ impl Apart {
         for (name, text) in &self.rest {
             whole[name.as_str()] = serde_json::from_str(text.get()).unwrap_or_default();
         }
-        if !self.record.is_empty() {
-            let mut text = String::new();
-            self.record.print(&mut text);
-            let record = serde_json::from_str(&text).unwrap_or_default();
-            meta::edit(&mut whole).insert("managedFields".into(), record);
-        }
+        show_record(&self.record, &mut whole);
         whole
     }
 
     /// The stored form. `node` is where the pod is from now on.
-    pub fn draft(&self, served: &Served, node: Option<&str>, revision: Revision) -> Draft {
+    pub fn draft(&self, served: &Served, node: Option<&str>) -> Draft {
         let metadata = self.members.get("metadata").and_then(Value::as_object);
-        let mut text = open_text(metadata, revision);
-        if !self.record.is_empty() {
-            let mut record = String::with_capacity(2 << 10);
-            self.record.print(&mut record);
-            text.extend_from_slice(b",\"managedFields\":");
-            text.extend_from_slice(record.as_bytes());
-        }
+        let mut text = open_text(metadata);
+        add_record(&mut text, &self.record);
         text.push(b'}');
         for (name, raw) in &self.rest {
             add_member(&mut text, name, raw);
@@ -88,7 +78,7 @@ impl Apart {
         }
         text.push(b'}');
         let text = String::from_utf8(text).expect("serde_json and the record write UTF-8");
-        Draft { text, facts: self.facts(served, node) }
+        Draft::new(BEFORE_REVISION, text, self.facts(served, node))
     }
 
     fn facts(&self, served: &Served, node: Option<&str>) -> Facts {
@@ -100,6 +90,28 @@ impl Apart {
         });
         facts
     }
+}
+
+/// Puts a record of field managers into its object, to be shown to somebody.
+pub fn show_record(record: &Record, object: &mut Value) {
+    if record.is_empty() {
+        return;
+    }
+    let mut text = String::new();
+    record.print(&mut text);
+    let list = serde_json::from_str(&text).unwrap_or_default();
+    meta::edit(object).insert("managedFields".into(), list);
+}
+
+/// Adds a record of field managers to the text of its object's metadata.
+pub fn add_record(text: &mut Vec<u8>, record: &Record) {
+    if record.is_empty() {
+        return;
+    }
+    let mut list = String::with_capacity(2 << 10);
+    record.print(&mut list);
+    text.extend_from_slice(b",\"managedFields\":");
+    text.extend_from_slice(list.as_bytes());
 }
 
 /// The members of a stored object: those that bookkeeping is about, and the text of the others.

@@ -7,11 +7,13 @@
 use crate::ApiServer;
 use crate::access::{Peer, certificate};
 use crate::identity::Identity;
+use crate::paced::Paced;
 use crate::reply::{Body, Reply};
 use crate::status::ApiError;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use futures::TryFutureExt;
 use http_body_util::Either;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::pki_types::pem::PemObject;
@@ -207,7 +209,7 @@ impl Listener {
                     if let Some(peer) = &peer {
                         request.extensions_mut().insert(peer.clone());
                     }
-                    handle(request)
+                    handle(request).map_ok(|response| response.map(Paced::new))
                 });
                 let builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
                 let connection = builder.serve_connection(TokioIo::new(stream), service);

@@ -85,13 +85,15 @@ pub fn strip_item_types(served: &Served, items: &mut [Value]) {
 struct Token {
     revision: Option<Revision>,
     after: Key,
+    /// How many follow.
+    left: Option<usize>,
 }
 
 impl Token {
     fn print(&self) -> String {
         let body = json!({
             "v": "meta.k8s.io/v1", "rv": self.revision.map_or(-1, |r| i64::try_from(r).unwrap_or(-1)),
-            "ns": &*self.after.namespace, "name": &*self.after.name,
+            "ns": &*self.after.namespace, "name": &*self.after.name, "left": self.left,
         });
         URL_SAFE_NO_PAD.encode(body.to_string())
     }
@@ -107,6 +109,7 @@ impl Token {
         Ok(Token {
             revision: u64::try_from(rv).ok(),
             after: Key::new(body["ns"].as_str().unwrap_or_default(), name),
+            left: body["left"].as_u64().and_then(|left| usize::try_from(left).ok()),
         })
     }
 }
@@ -185,11 +188,13 @@ impl ApiServer {
         }
         check_match(query)?;
         let mut range =
-            Range { namespace: filter.namespace.as_deref(), after: None, limit: query.limit, at: None };
+            Range { namespace: filter.namespace.as_deref(), limit: query.limit, ..Range::default() };
         if !query.continue_token.is_empty() {
             let token = Token::parse(&query.continue_token)?;
             range.after = Some(token.after);
             range.at = token.revision;
+            // Of another revision there may be more or fewer by now.
+            range.left = token.left.filter(|_| token.revision.is_some());
         } else if !matches!(query.resource_version.as_str(), "" | "0") {
             let asked = parse_revision(&query.resource_version)
                 .map_err(|e| ApiError::bad_request(format!("invalid resource version: {}", e.message)))?;
@@ -264,7 +269,7 @@ impl ApiServer {
             return false;
         }
         if let Some(node) = exactly("spec.nodeName").filter(|_| served.is("", "pods") && range.at.is_none()) {
-            let rest = Range { after: page.next.clone(), limit: 1, ..range.clone() };
+            let rest = Range { after: page.next.clone(), limit: 1, left: None, ..range.clone() };
             let mut on_node = |o: &Stored| o.facts.field("spec.nodeName").unwrap_or_default() == node.value;
             return self
                 .store()
@@ -277,7 +282,7 @@ impl ApiServer {
     fn page_expired(&self, range: &Range<'_>, _: Compacted) -> ApiError {
         match &range.after {
             Some(after) => {
-                let fresh = Token { revision: None, after: after.clone() }.print();
+                let fresh = Token { revision: None, after: after.clone(), left: None }.print();
                 let mut error = ApiError::expired(
                     "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.",
                 );
@@ -335,7 +340,8 @@ pub fn list_metadata(served: &Served, page: &Page, selective: bool) -> Value {
 fn page_metadata(page: &Page, selective: bool) -> Value {
     let mut metadata = json!({"resourceVersion": page.revision.to_string()});
     if let Some(next) = &page.next {
-        metadata["continue"] = Token { revision: Some(page.revision), after: next.clone() }.print().into();
+        let token = Token { revision: Some(page.revision), after: next.clone(), left: Some(page.remaining) };
+        metadata["continue"] = token.print().into();
         if !selective {
             metadata["remainingItemCount"] = page.remaining.into();
         }
@@ -374,8 +380,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn tokens_round_trip(ns in "[a-z]{0,5}", name in "[a-z0-9.-]{1,9}", rv in proptest::option::of(0u64..1 << 40)) {
-            let token = Token { revision: rv, after: Key::new(&ns, &name) };
+        fn tokens_round_trip(ns in "[a-z]{0,5}", name in "[a-z0-9.-]{1,9}", rv in proptest::option::of(0u64..1 << 40), left in proptest::option::of(0usize..1 << 20)) {
+            let token = Token { revision: rv, after: Key::new(&ns, &name), left };
             prop_assert_eq!(Token::parse(&token.print()).unwrap(), token);
         }
 

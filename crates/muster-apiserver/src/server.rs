@@ -6,15 +6,17 @@
 //! stamp the resourceVersion and the facts that selectors and garbage collection use.
 
 use crate::admission::Hook;
-use crate::apart::Apart;
+use crate::apart::{Apart, add_record};
 use crate::clock::Clock;
 use crate::crd::{self, Custom, Era};
+use crate::derived::Derived;
 use crate::meta;
 use crate::registry::{Registry, Served, Source};
 use crate::status::ApiError;
 use crate::store::{Clash, Draft, Expect, Facts, Key, Memory, Pairs, Range, Revision, Store, Stored};
 use crate::strategy::{self, Part};
 use k8s_builtin::KubeVersion;
+use k8s_merge::apply::Record;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -87,7 +89,9 @@ pub(crate) struct Inner {
     /// What was written last, parsed: objects are mostly written again soon after.
     pub recent: crate::recent::Recent,
     /// Policies in CEL, as they are stored.
-    pub policies: crate::admission::Policies,
+    pub policies: Derived<Vec<crate::admission::Bound>>,
+    /// Priority classes, parsed.
+    pub priority_classes: Derived<Vec<Value>>,
     /// Who may do what, where that is enforced.
     pub access: Option<crate::access::Access>,
     /// Whose turn it is, where access is enforced.
@@ -110,7 +114,8 @@ impl ApiServer {
         let inner = Inner {
             access,
             fair,
-            policies: crate::admission::Policies::default(),
+            policies: Derived::default(),
+            priority_classes: Derived::default(),
             store,
             options,
             registry: RwLock::new(Arc::new(registry)),
@@ -176,13 +181,13 @@ impl ApiServer {
 
     fn keep_eras(&self, crd: &str, eras: &[Era]) {
         let key = Key::new("", crd);
-        let mut draft = |_| Draft { text: json!({"eras": eras}).to_string(), facts: Facts::default() };
+        let draft = Draft::new("{\"revision\":", format!(",\"eras\":{}}}", json!(eras)), Facts::default());
         loop {
             let expect = match self.store().get(ERAS, &key) {
                 Some(kept) => Expect::At(kept.revision),
                 None => Expect::Absent,
             };
-            if self.store().put(&ERAS.into(), &key, expect, &mut draft).is_ok() {
+            if self.store().put(&ERAS.into(), &key, expect, draft.clone()).is_ok() {
                 return;
             }
         }
@@ -399,10 +404,22 @@ impl ApiServer {
         expect: Expect,
         object: &Value,
     ) -> Result<Stored, Clash> {
+        self.commit_recorded(served, key, expect, object, &Record::default())
+    }
+
+    /// The same for an object whose record of field managers is apart from it.
+    pub(crate) fn commit_recorded(
+        &self,
+        served: &Served,
+        key: &Key,
+        expect: Expect,
+        object: &Value,
+        record: &Record,
+    ) -> Result<Stored, Clash> {
         let home = self.kind_of_table(&served.table);
         let home = home.as_deref().unwrap_or(served);
-        let stored =
-            self.store().put(&served.table, key, expect, &mut |revision| draft(home, object, revision))?;
+        let draft = draft(home, object, record);
+        let stored = self.store().put(&served.table, key, expect, draft)?;
         self.note_stray(home, object, stored.revision);
         Ok(stored)
     }
@@ -417,8 +434,8 @@ impl ApiServer {
     ) -> Result<Stored, Clash> {
         let home = self.kind_of_table(&served.table);
         let home = home.as_deref().unwrap_or(served);
-        let stored =
-            self.store().delete(&served.table, key, expect, &mut |revision| draft(home, object, revision))?;
+        let draft = draft(home, object, &Record::default());
+        let stored = self.store().delete(&served.table, key, expect, draft)?;
         self.note_stray(home, object, stored.revision);
         Ok(stored)
     }
@@ -485,10 +502,11 @@ fn established(crd: &Value) -> bool {
         .any(|c| c["type"] == "Established" && c["status"] == "True")
 }
 
-/// The stored form of an object: stamped with its revision, without `apiVersion` and `kind`.
-fn draft(served: &Served, object: &Value, revision: Revision) -> Draft {
+/// The stored form of an object but for its revision: without `apiVersion` and `kind`.
+fn draft(served: &Served, object: &Value, record: &Record) -> Draft {
     // Written member by member: on the hot path of every write, a copy of the object would cost more than its text.
-    let mut text = open_text(object.get("metadata").and_then(Value::as_object), revision);
+    let mut text = open_text(object.get("metadata").and_then(Value::as_object));
+    add_record(&mut text, record);
     text.push(b'}');
     let members = object.as_object().into_iter().flatten();
     for (name, value) in members.filter(|(k, _)| !matches!(k.as_str(), "apiVersion" | "kind" | "metadata")) {
@@ -498,14 +516,15 @@ fn draft(served: &Served, object: &Value, revision: Revision) -> Draft {
     let text = String::from_utf8(text).expect("serde_json writes UTF-8");
     let mut facts = facts_of_metadata(object);
     facts.fields = strategy::selectable(served, |label| strategy::field(served, object, label));
-    Draft { text, facts }
+    Draft::new(BEFORE_REVISION, text, facts)
 }
 
-/// The text of an object up to the last member of its metadata.
-pub(crate) fn open_text(metadata: Option<&Map<String, Value>>, revision: Revision) -> Vec<u8> {
+/// The text of an object up to its revision.
+pub(crate) const BEFORE_REVISION: &str = "{\"metadata\":{\"resourceVersion\":\"";
+
+/// The text of an object from after its revision up to the last member of its metadata.
+pub(crate) fn open_text(metadata: Option<&Map<String, Value>>) -> Vec<u8> {
     let mut text = Vec::with_capacity(6 << 10);
-    text.extend_from_slice(b"{\"metadata\":{\"resourceVersion\":\"");
-    text.extend_from_slice(revision.to_string().as_bytes());
     text.push(b'"');
     for (name, value) in metadata.into_iter().flatten().filter(|(k, _)| *k != "resourceVersion") {
         add_member(&mut text, name, value);

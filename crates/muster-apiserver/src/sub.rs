@@ -207,7 +207,7 @@ impl ApiServer {
             if cx.query.dry_run {
                 break;
             }
-            let draft = &mut |revision| apart.draft(&pods, Some(node), revision);
+            let draft = apart.draft(&pods, Some(node));
             match self.store().put(&pods.table, &key, crate::store::Expect::At(stored.revision), draft) {
                 Ok(_) => break,
                 Err(crate::store::Clash::Absent) => return Err(ApiError::not_found(&gr, &name)),

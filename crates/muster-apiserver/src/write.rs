@@ -17,10 +17,11 @@ use crate::server::ApiServer;
 use crate::status::ApiError;
 use crate::store::{Clash, Expect, Key, Revision, Stored};
 use crate::strategy::{self, Part};
-use k8s_merge::apply::{self, ApplyError, FieldSet};
+use k8s_merge::apply::{self, ApplyError, FieldSet, Path, Record};
 use k8s_schema::FieldError;
 use serde_json::{Map, Value, json};
-use std::sync::Arc;
+use std::borrow::Cow;
+use std::sync::{Arc, LazyLock};
 
 /// How often a write is tried again when another one came between.
 const TRIES: usize = 32;
@@ -243,10 +244,11 @@ fn raw_json<'a>(cx: &Context, body: &'a [u8], read: &Value) -> Option<&'a [u8]> 
 }
 
 /// Fields that an endpoint never owns.
-fn ignored(served: &Served, part: Part) -> FieldSet {
+fn ignored(served: &Served, part: Part) -> Cow<'static, FieldSet> {
+    static STATUS: LazyLock<FieldSet> = LazyLock::new(|| [Path::fields(["status"])].into_iter().collect());
     let set = match part {
-        Part::Main if served.has_status() => json!({"f:status": {}}),
-        Part::Main => json!({}),
+        Part::Main if !served.has_status() => return Cow::Borrowed(FieldSet::EMPTY),
+        Part::Main | Part::Ephemeral | Part::Resize | Part::Scale => return Cow::Borrowed(&STATUS),
         // The status endpoint of a custom kind writes nothing but the status; built-in kinds let some metadata through.
         Part::Status => match &served.source {
             Source::Builtin(kind) => k8s_builtin::unowned_by_status(kind),
@@ -255,9 +257,8 @@ fn ignored(served: &Served, part: Part) -> FieldSet {
                 others.chain(["metadata", "spec"]).map(|k| (format!("f:{k}"), json!({}))).collect()
             }
         },
-        Part::Ephemeral | Part::Resize | Part::Scale => json!({"f:status": {}}),
     };
-    FieldSet::parse(&set).unwrap_or_default()
+    Cow::Owned(FieldSet::parse(&set).unwrap_or_default())
 }
 
 /// A write by a manager that is not an apply.
@@ -378,10 +379,11 @@ impl ApiServer {
         self.place(cx, &mut object)?;
         strategy::default(served, &mut object);
         // Managers come first: what admission adds belongs to nobody, as on the real server.
-        if origin != Origin::Applied {
-            let blank = strategy::blank(served);
-            object = self.manage(cx, blank.as_ref(), object, Part::Main);
-        }
+        let record;
+        (object, record) = match origin {
+            Origin::Applied => (object, None),
+            Origin::Posted | Origin::Put => self.manage_new(cx, object),
+        };
         self.mutate(review, &mut object).await?;
         self.stamp_new(&mut object);
         // Built-in kinds are prepared and judged in the version that is stored; custom ones in the one that was sent.
@@ -422,7 +424,9 @@ impl ApiServer {
             return Ok(Written { object, stored: None, created: true, warnings });
         }
         let at_rest = self.convert(object, served, &served.storage_api_version).await?;
-        let stored = self.commit(served, &key, Expect::Absent, &at_rest).map_err(|clash| match clash {
+        let record = record.unwrap_or_default();
+        let stored = self.commit_recorded(served, &key, Expect::Absent, &at_rest, &record);
+        let stored = stored.map_err(|clash| match clash {
             Clash::Exists => self.exists_already(served, &key),
             Clash::Absent | Clash::Moved => ApiError::internal("a new object cannot have moved"),
         })?;
@@ -518,6 +522,23 @@ impl ApiServer {
             object["status"] = crate::crd::initial_status(object);
         }
         Ok(())
+    }
+
+    /// Attributes a new object to the request's field manager. The record is kept apart where nobody looks at it before it is stored.
+    fn manage_new(&self, cx: &Context, mut object: Value) -> (Value, Option<Record>) {
+        let (served, blank) = (&cx.served, strategy::blank(&cx.served));
+        let (manager, api_version, now) = (cx.manager(), served.api_version(), self.clock().rfc3339());
+        let ignored = ignored(served, Part::Main);
+        let request = request(&manager, &api_version, Part::Main, &now, &ignored);
+        let Some(record) = Record::of_new(blank.as_ref(), &object, &*served.typed, &request) else {
+            return (apply::update(blank.as_ref(), object, &*served.typed, &request), None);
+        };
+        let is_looked_at = cx.query.dry_run || self.has_webhooks() || self.has_policies();
+        if strategy::is_kept_apart(served) && !is_looked_at {
+            return (object, Some(record));
+        }
+        crate::apart::show_record(&record, &mut object);
+        (object, None)
     }
 
     /// Attributes what changed to the request's field manager.
@@ -930,7 +951,7 @@ impl ApiServer {
             let last = self
                 .take_apart(stored, served)
                 .ok_or_else(|| ApiError::internal("an object that was just read cannot be read"))?;
-            let draft = &mut |revision| last.draft(served, None, revision);
+            let draft = last.draft(served, None);
             return match self.store().delete(&served.table, key, stored.revision, draft) {
                 Ok(_) => {
                     let object = Some(Arc::new(apart.whole()));
@@ -940,7 +961,7 @@ impl ApiServer {
                 Err(_) => Ok(None),
             };
         }
-        let draft = &mut |revision| apart.draft(served, None, revision);
+        let draft = apart.draft(served, None);
         match self.store().put(&served.table, key, Expect::At(stored.revision), draft) {
             Ok(now) => Ok(Some(Written { object: None, stored: Some(now), created: false, warnings })),
             Err(Clash::Absent) => Err(ApiError::not_found(&served.group_resource(), &key.name)),

@@ -143,19 +143,36 @@ pub(crate) fn json(value: &Value, out: &mut String) {
 /// Appends a JSON string; `html` escapes what Go escapes for the sake of web pages.
 pub(crate) fn json_string(text: &str, html: bool, out: &mut String) {
     out.push('"');
-    for c in text.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            c if c < ' ' => escape(c, out),
-            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' if html => escape(c, out),
-            c => out.push(c),
-        }
-    }
+    json_escaped(text, html, out);
     out.push('"');
+}
+
+/// The same without quotes.
+pub(crate) fn json_escaped(text: &str, html: bool, out: &mut String) {
+    // Of what is looked for, only the two separators take more than a byte; they begin with the last one here.
+    let is_special = |byte: u8| match byte {
+        b'"' | b'\\' | ..b' ' => true,
+        b'<' | b'>' | b'&' | 0xe2 => html,
+        _ => false,
+    };
+    let mut rest = text;
+    while let Some(at) = rest.bytes().position(is_special) {
+        let (plain, special) = rest.split_at(at);
+        out.push_str(plain);
+        let mut chars = special.chars();
+        match chars.next() {
+            Some('"') => out.push_str("\\\""),
+            Some('\\') => out.push_str("\\\\"),
+            Some('\n') => out.push_str("\\n"),
+            Some('\r') => out.push_str("\\r"),
+            Some('\t') => out.push_str("\\t"),
+            Some(c @ (..' ' | '<' | '>' | '&' | '\u{2028}' | '\u{2029}')) => escape(c, out),
+            Some(c) => out.push(c),
+            None => {}
+        }
+        rest = chars.as_str();
+    }
+    out.push_str(rest);
 }
 
 fn escape(c: char, out: &mut String) {

@@ -8,7 +8,7 @@ mod limits;
 mod policy;
 mod quota;
 
-pub(crate) use policy::Policies;
+pub(crate) use policy::Bound;
 pub(crate) use quota::status as quota_status;
 
 use crate::access::User;
@@ -241,15 +241,15 @@ impl ApiServer {
     /// The priority class of that name, or the global default when none is named.
     fn priority_class(&self, wanted: &str) -> Option<Value> {
         let table = "priorityclasses.scheduling.k8s.io";
-        if wanted.is_empty() {
+        let classes = self.inner.priority_classes.get(self.store(), &[table], || self.all(table));
+        let class = if wanted.is_empty() {
             // Among several global defaults the lowest wins, as in Kubernetes.
-            self.all(table)
-                .into_iter()
-                .filter(|c| c["globalDefault"] == true)
-                .min_by_key(|c| c["value"].as_i64().unwrap_or(0))
+            let defaults = classes.iter().filter(|c| c["globalDefault"] == true);
+            defaults.min_by_key(|c| c["value"].as_i64().unwrap_or(0))
         } else {
-            self.one(table, "", wanted)
-        }
+            classes.iter().find(|c| meta::name(c) == wanted)
+        };
+        class.cloned()
     }
 
     /// Resolves a pod group's priority class, which has the same rules as a pod's.

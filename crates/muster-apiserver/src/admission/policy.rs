@@ -10,12 +10,10 @@ use crate::registry::{Served, split_api_version};
 use crate::selector::Labels;
 use crate::server::ApiServer;
 use crate::status::ApiError;
-use crate::store::{Revision, Table};
 use crate::webhook::selects;
 use k8s_schema::{Evaluation, Expression, FieldError, Wanted};
 use serde_json::{Value, json};
-use std::sync::{Arc, PoisonError, RwLock};
-use tokio::sync::watch;
+use std::sync::Arc;
 
 const POLICIES: &str = "validatingadmissionpolicies.admissionregistration.k8s.io";
 const BINDINGS: &str = "validatingadmissionpolicybindings.admissionregistration.k8s.io";
@@ -26,17 +24,8 @@ const AUDIT_KEY: &str = "validation.policy.admission.k8s.io/validation_failure";
 /// How many parameters a selector may find.
 const MAX_PARAMS: usize = 1000;
 
-/// Policies and bindings as they are now.
-#[derive(Default)]
-pub(crate) struct Policies(RwLock<Option<Known>>);
-
-struct Known {
-    feeds: [watch::Receiver<Revision>; 2],
-    bound: Arc<Vec<Bound>>,
-}
-
 /// A binding and its policy.
-struct Bound {
+pub(crate) struct Bound {
     binding: Value,
     name: String,
     policy: Arc<Policy>,
@@ -251,28 +240,16 @@ impl ApiServer {
     }
 
     fn bound_policies(&self) -> Arc<Vec<Bound>> {
-        let cell = &self.inner.policies.0;
-        {
-            let known = cell.read().unwrap_or_else(PoisonError::into_inner);
-            if let Some(known) = known.as_ref()
-                && known.feeds.iter().all(|f| matches!(f.has_changed(), Ok(false)))
-            {
-                return known.bound.clone();
-            }
-        }
-        // Subscribed before reading: what changes meanwhile is read again next time.
-        let feeds = [POLICIES, BINDINGS].map(|table| self.store().subscribe(&Table::from(table)));
-        let policies: Vec<Arc<Policy>> =
-            self.all(POLICIES).iter().map(|p| Arc::new(Policy::read(p))).collect();
-        let bound = self.all(BINDINGS).into_iter().filter_map(|binding| {
-            let policy = policies.iter().find(|p| binding["spec"]["policyName"] == p.name.as_str())?;
-            let name = meta::name(&binding).to_string();
-            Some(Bound { name, policy: policy.clone(), binding })
-        });
-        let bound = Arc::new(bound.collect());
-        let mut known = cell.write().unwrap_or_else(PoisonError::into_inner);
-        *known = Some(Known { feeds, bound: Arc::clone(&bound) });
-        bound
+        self.inner.policies.get(self.store(), &[POLICIES, BINDINGS], || {
+            let policies: Vec<Arc<Policy>> =
+                self.all(POLICIES).iter().map(|p| Arc::new(Policy::read(p))).collect();
+            let bound = self.all(BINDINGS).into_iter().filter_map(|binding| {
+                let policy = policies.iter().find(|p| binding["spec"]["policyName"] == p.name.as_str())?;
+                let name = meta::name(&binding).to_string();
+                Some(Bound { name, policy: policy.clone(), binding })
+            });
+            bound.collect()
+        })
     }
 
     /// Judges a request by all policies that are bound.

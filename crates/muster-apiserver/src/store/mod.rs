@@ -85,12 +85,25 @@ pub struct Stored {
     pub facts: Arc<Facts>,
 }
 
-/// What a writer hands over once it knows the revision.
+/// What a writer hands over: an object whose revision the store is about to give.
+#[derive(Clone, Debug)]
 pub struct Draft {
-    /// JSON object text without `apiVersion` and `kind`.
-    pub text: String,
-    /// Its facts.
-    pub facts: Facts,
+    /// JSON object text without `apiVersion` and `kind`, up to where the revision goes.
+    before: String,
+    /// The rest of it.
+    after: String,
+    facts: Arc<Facts>,
+}
+
+impl Draft {
+    /// A text with a gap for the revision.
+    pub fn new(before: impl Into<String>, after: impl Into<String>, facts: impl Into<Arc<Facts>>) -> Draft {
+        Draft { before: before.into(), after: after.into(), facts: facts.into() }
+    }
+
+    fn text_at(&self, revision: Revision) -> Arc<str> {
+        [self.before.as_str(), &revision.to_string(), &self.after].concat().into()
+    }
 }
 
 /// What must be true of the stored object for a write to happen.
@@ -160,6 +173,14 @@ pub struct Range<'a> {
     pub limit: usize,
     /// As it was at this revision.
     pub at: Option<Revision>,
+    /// How many there are, where that is known from the page before.
+    pub left: Option<usize>,
+}
+
+impl Range<'_> {
+    fn has(&self, key: &Key) -> bool {
+        self.namespace.is_none_or(|namespace| &*key.namespace == namespace)
+    }
 }
 
 /// The store. Synchronous: every call is short, and none blocks on anything but a lock.
@@ -177,22 +198,10 @@ pub trait Store: Send + Sync + 'static {
     ) -> Result<Page, Compacted>;
     /// Number of objects in a table.
     fn len(&self, table: &str) -> usize;
-    /// Creates or replaces an object if `expect` holds; `draft` is called with the new revision.
-    fn put(
-        &self,
-        table: &Table,
-        key: &Key,
-        expect: Expect,
-        draft: &mut dyn FnMut(Revision) -> Draft,
-    ) -> Result<Stored, Clash>;
-    /// Removes an object if it is at `expect`; `draft` makes its last state.
-    fn delete(
-        &self,
-        table: &str,
-        key: &Key,
-        expect: Revision,
-        draft: &mut dyn FnMut(Revision) -> Draft,
-    ) -> Result<Stored, Clash>;
+    /// Creates or replaces an object if `expect` holds.
+    fn put(&self, table: &Table, key: &Key, expect: Expect, draft: Draft) -> Result<Stored, Clash>;
+    /// Removes an object if it is at `expect`; `draft` is its last state.
+    fn delete(&self, table: &str, key: &Key, expect: Revision, draft: Draft) -> Result<Stored, Clash>;
     /// Changes of a table after a revision, oldest first, and the revision up to which they are complete.
     fn changes(&self, table: &str, after: Revision) -> Result<(Vec<Change>, Revision), Compacted>;
     /// Wakes when the table changes.

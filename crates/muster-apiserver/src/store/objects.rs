@@ -72,6 +72,11 @@ impl Objects {
         self.order.range((start, Bound::Unbounded)).filter_map(|key| self.get(key))
     }
 
+    /// The keys after a key, in order.
+    pub fn keys_after(&self, key: &Key) -> impl Iterator<Item = &Key> {
+        self.order.range((Bound::Excluded(key), Bound::Unbounded))
+    }
+
     /// All objects in order.
     pub fn iter(&self) -> impl Iterator<Item = &Stored> {
         self.from(Bound::Unbounded)

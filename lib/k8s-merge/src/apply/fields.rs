@@ -292,6 +292,12 @@ impl FieldSet {
     pub(crate) fn get(&self, step: &PathElement) -> Option<&Node> {
         self.steps.get(step)
     }
+
+    /// The member of that name, found in time that depends on the number of steps.
+    pub(crate) fn field(&self, name: &str) -> Option<&Node> {
+        let is_it = |step: &PathElement| matches!(step, PathElement::Field(field) if field == name);
+        self.steps.iter().find(|(step, _)| is_it(step)).map(|(_, node)| node)
+    }
 }
 
 impl FromIterator<Path> for FieldSet {

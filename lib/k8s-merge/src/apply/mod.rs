@@ -41,11 +41,15 @@ mod path;
 
 mod fields;
 
+mod mark;
+
 mod managers;
 
 mod typed;
 
 mod update;
+
+mod creation;
 
 mod record;
 

@@ -80,28 +80,16 @@ impl PathElement {
     /// The stored notation.
     #[must_use]
     pub fn stored(&self) -> String {
-        let mut out = String::new();
+        let mut out = String::with_capacity(32);
         match self {
             Self::Field(name) => {
                 out.push_str("f:");
                 out.push_str(name);
             }
             Self::Key(fields) => {
-                out.push_str("k:{");
-                for (i, (name, value)) in fields.iter().enumerate() {
-                    if i > 0 {
-                        out.push(',');
-                    }
-                    go_format::json_string(name, false, &mut out);
-                    out.push(':');
-                    go_format::json(&value.0, &mut out);
-                }
-                out.push('}');
+                stored_key(fields.iter().map(|(name, value)| (name.as_str(), &value.0)), &mut out);
             }
-            Self::Value(value) => {
-                out.push_str("v:");
-                go_format::json(&value.0, &mut out);
-            }
+            Self::Value(value) => stored_value(&value.0, &mut out),
             Self::Index(at) => {
                 out.push_str("i:");
                 out.push_str(&at.to_string());
@@ -191,6 +179,26 @@ impl Ord for Literal {
     fn cmp(&self, other: &Self) -> Ordering {
         compare(&self.0, &other.0)
     }
+}
+
+/// Adds the stored notation of an element with these key fields.
+pub(super) fn stored_key<'a>(fields: impl Iterator<Item = (&'a str, &'a Value)>, out: &mut String) {
+    out.push_str("k:{");
+    for (i, (name, value)) in fields.enumerate() {
+        if i > 0 {
+            out.push(',');
+        }
+        go_format::json_string(name, false, out);
+        out.push(':');
+        go_format::json(value, out);
+    }
+    out.push('}');
+}
+
+/// Adds the stored notation of an element that is this value.
+pub(super) fn stored_value(value: &Value, out: &mut String) {
+    out.push_str("v:");
+    go_format::json(value, out);
 }
 
 /// A total order over JSON values: numbers, strings, booleans, lists, objects, null.

@@ -1,18 +1,19 @@
 //! The record of field managers as text, read only as far as a write is about it.
 //!
-//! In: the text of `metadata.managedFields`, and writes of some members of its object. Out: the same text brought up to date. Must stay true:
-//! the outcome is that of [`update`](super::update()) on the whole objects. What a write costs depends on what it changes: most managers of a pod
+//! In: the text of `metadata.managedFields`, and writes of some members of its object, or an object that is being made. Out: the same text brought
+//! up to date. Must stay true: the outcome is that of [`update`](super::update()) on the whole objects. What a write costs depends on what it changes: most managers of a pod
 //! own parts of its spec, and a new status leaves them as they are.
 
 use super::Request;
+use super::creation::{self, Except};
 use super::fields::FieldSet;
 use super::managers::{Manager, Operation, ReadError};
 use super::typed::{Type, check, compare};
-use super::update::{MAX_UPDATERS, hand_over, has_uid, writer};
+use super::update::{MAX_UPDATERS, NOT_OWNED, hand_over, has_uid, writer};
 use crate::Shape;
 use serde::Deserialize;
-use serde_json::Value;
 use serde_json::value::RawValue;
+use serde_json::{Map, Value};
 use std::borrow::Cow;
 
 /// What `metadata.managedFields` says.
@@ -91,6 +92,40 @@ impl Record {
             Ok(Entry { manager, fields: written.fields.map(|fields| fields.get().into()) })
         };
         Ok(Self { entries: written.into_iter().map(entry).collect::<Result<_, _>>()? })
+    }
+
+    /// The record of an object that is being made, of which its maker owns what is not in `blank`. `None` if it takes an
+    /// [`update`](super::update()) to tell: the object brings a record of its own, or `blank` has more to compare with than objects and empty lists.
+    pub fn of_new<S: Shape>(
+        blank: Option<&Value>,
+        new: &Value,
+        shape: S,
+        request: &Request<'_>,
+    ) -> Option<Self> {
+        let is_recorded =
+            |object: &Value| object.get("metadata").is_some_and(|m| m.get("managedFields").is_some());
+        if is_recorded(new) || blank.is_some_and(|blank| is_recorded(blank) || has_uid(blank)) {
+            return None;
+        }
+        let of = Type::Known(shape);
+        if blank.is_some_and(|blank| check(of, blank, true).is_err()) || check(of, new, true).is_err() {
+            return Some(Self::default());
+        }
+        let nothing = Value::Object(Map::new());
+        let except = Except { ignored: request.ignored, unowned: &NOT_OWNED };
+        let mut fields = String::with_capacity(1 << 10);
+        let is_any = creation::print(of, blank.unwrap_or(&nothing), new, except, &mut fields).ok()?;
+        let who = writer(request, Operation::Update);
+        let manager = Manager {
+            name: who.name,
+            operation: who.operation,
+            api_version: who.api_version,
+            subresource: who.subresource,
+            time: Some(request.now.to_owned()),
+            fields: FieldSet::new(),
+        };
+        let entry = Entry { manager, fields: Some(fields.into()) };
+        Some(Self { entries: is_any.then_some(entry).into_iter().collect() })
     }
 
     /// Whether nothing is recorded.

@@ -6,10 +6,12 @@
 //! promises that the elements of keyed lists have keys; what cannot be taken apart all the same is treated as one piece.
 
 use super::fields::{FieldSet, Node};
+use super::mark::Mark;
 use super::path::{Path, PathElement, equal};
 use crate::go_format::{Plain, Quoted, Syntax, type_name};
 use crate::{Kind, ListMerge, Scalar, Shape, too_deep};
 use serde_json::{Map, Value};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 
@@ -43,7 +45,7 @@ pub(crate) enum Type<S> {
 
 /// How a value is treated.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Form {
+pub(super) enum Form {
     Scalar,
     List,
     Object,
@@ -52,13 +54,13 @@ enum Form {
 }
 
 /// How an object is taken apart: a member is declared by name, or one of many of the same type.
-struct Member<S> {
-    of: Type<S>,
+pub(super) struct Member<S> {
+    pub(super) of: Type<S>,
     declared: bool,
 }
 
 impl<S: Shape> Type<S> {
-    fn form(self, value: &Value) -> Form {
+    pub(super) fn form(self, value: &Value) -> Form {
         if let Self::Known(shape) = self {
             match shape.kind() {
                 Kind::Scalar => return Form::Scalar,
@@ -75,7 +77,7 @@ impl<S: Shape> Type<S> {
         }
     }
 
-    fn member(self, name: &str) -> Member<S> {
+    pub(super) fn member(self, name: &str) -> Member<S> {
         match self {
             Self::Known(shape) => match shape.kind() {
                 Kind::Unknown if shape.atomic() => Member { of: Self::Opaque, declared: false },
@@ -94,7 +96,7 @@ impl<S: Shape> Type<S> {
         matches!(self, Self::Known(shape) if shape.closed() && shape.field(name).is_none())
     }
 
-    fn item(self) -> Self {
+    pub(super) fn item(self) -> Self {
         match self {
             Self::Known(shape) if shape.kind() == Kind::List => {
                 shape.item().map_or(Self::Opaque, Self::Known)
@@ -103,7 +105,7 @@ impl<S: Shape> Type<S> {
         }
     }
 
-    fn is_atomic_object(self) -> bool {
+    pub(super) fn is_atomic_object(self) -> bool {
         match self {
             Self::Known(shape) => shape.atomic(),
             Self::Deduced => false,
@@ -111,7 +113,7 @@ impl<S: Shape> Type<S> {
         }
     }
 
-    fn is_atomic_list(self) -> bool {
+    pub(super) fn is_atomic_list(self) -> bool {
         match self {
             Self::Known(shape) if shape.kind() == Kind::List => shape.list() == ListMerge::Atomic,
             Self::Known(_) | Self::Deduced | Self::Opaque => true,
@@ -119,7 +121,7 @@ impl<S: Shape> Type<S> {
     }
 
     /// The key fields of the elements of a list; none for a set.
-    fn keys(self) -> Vec<String> {
+    pub(super) fn keys(self) -> Vec<String> {
         let mut keys = Vec::new();
         if let Self::Known(shape) = self
             && shape.list() == ListMerge::Map
@@ -130,7 +132,7 @@ impl<S: Shape> Type<S> {
     }
 
     /// What tells `item` apart from the other elements of this list.
-    fn identify(self, keys: &[String], item: &Value) -> Result<PathElement, String> {
+    pub(super) fn mark<'a>(self, keys: &'a [String], item: &'a Value) -> Result<Mark<'a>, String> {
         if keys.is_empty() {
             return match item {
                 Value::Object(_) => {
@@ -140,7 +142,7 @@ impl<S: Shape> Type<S> {
                 Value::Null => {
                     Err("associative list without keys has an element that's an explicit null".to_owned())
                 }
-                scalar => Ok(PathElement::Value(super::path::Literal(scalar.clone()))),
+                scalar => Ok(Mark::Value(scalar)),
             };
         }
         let members = match item {
@@ -148,24 +150,32 @@ impl<S: Shape> Type<S> {
             Value::Null => return Err("associative list with keys may not have a null element".to_owned()),
             _ => return Err("associative list with keys may not have non-map elements".to_owned()),
         };
-        let mut found = Vec::with_capacity(keys.len());
-        for key in keys {
+        let found = keys.iter().filter_map(|key| {
             let value = match (members.get(key), self.item()) {
-                (Some(value), _) => Some(value.clone()),
-                (None, Self::Known(of)) => of.field(key).and_then(Shape::default).filter(|v| !v.is_null()),
+                (Some(value), _) => Some(Cow::Borrowed(value)),
+                (None, Self::Known(of)) => {
+                    of.field(key).and_then(Shape::default).filter(|v| !v.is_null()).map(Cow::Owned)
+                }
                 (None, Self::Deduced | Self::Opaque) => None,
             };
-            found.extend(value.map(|value| (key.clone(), super::path::Literal(value))));
+            value.map(|value| (key.as_str(), value))
+        });
+        match Mark::key(found) {
+            Mark::Key(fields) if fields.is_empty() => {
+                let keys: Vec<_> = keys.iter().map(|key| Quoted(key).to_string()).collect();
+                Err(format!(
+                    "associative list with keys has an element that omits all key fields [{}] (and doesn't have \
+                     default values for any key fields)",
+                    keys.join(" ")
+                ))
+            }
+            mark => Ok(mark),
         }
-        if found.is_empty() {
-            let keys: Vec<_> = keys.iter().map(|key| Quoted(key).to_string()).collect();
-            return Err(format!(
-                "associative list with keys has an element that omits all key fields [{}] (and doesn't have default \
-                 values for any key fields)",
-                keys.join(" ")
-            ));
-        }
-        Ok(PathElement::key(found))
+    }
+
+    /// The identity of an element as the step of a path.
+    fn identify(self, keys: &[String], item: &Value) -> Result<PathElement, String> {
+        self.mark(keys, item).map(|mark| mark.element())
     }
 
     /// The identities of all elements, or `None` if the list has to be treated as one piece.
@@ -194,7 +204,7 @@ struct Checker<'a> {
 
 enum Step<'a> {
     Field(&'a str),
-    Element(PathElement),
+    Index(usize),
 }
 
 impl<'a> Checker<'a> {
@@ -258,27 +268,38 @@ impl<'a> Checker<'a> {
         let keys = if atomic { Vec::new() } else { of.keys() };
         let mut seen = BTreeSet::new();
         for (i, item) in items.iter().enumerate() {
-            let step = if atomic {
-                PathElement::Index(i64::try_from(i).unwrap_or(i64::MAX))
+            let mark = if atomic {
+                None
             } else {
-                match of.identify(&keys, item) {
-                    Ok(step) => step,
+                match of.mark(&keys, item) {
+                    Ok(mark) => Some(mark),
                     Err(problem) => return self.report(format!("element {i}: {problem}")),
                 }
             };
-            if !atomic && !self.duplicates && !seen.insert(step.clone()) {
-                self.report(format!("duplicate entries for key {step}"));
+            if let Some(mark) = mark.as_ref().filter(|_| !self.duplicates)
+                && !seen.insert(mark.clone())
+            {
+                self.report(format!("duplicate entries for key {}", mark.element()));
             }
-            self.trail.push(Step::Element(step));
+            // The path of an element is put together where something is wrong with it.
+            let (depth, n_errors) = (self.trail.len(), self.errors.len());
+            self.trail.push(Step::Index(i));
             self.visit(of.item(), item);
             self.trail.pop();
+            if let Some(mark) = mark {
+                for error in self.errors.iter_mut().skip(n_errors) {
+                    if let Some(step) = error.path.0.get_mut(depth) {
+                        *step = mark.element();
+                    }
+                }
+            }
         }
     }
 
     fn report(&mut self, message: String) {
         let path = self.trail.iter().map(|step| match step {
             Step::Field(name) => PathElement::Field((*name).to_owned()),
-            Step::Element(element) => element.clone(),
+            Step::Index(at) => PathElement::Index(i64::try_from(*at).unwrap_or(i64::MAX)),
         });
         self.errors.push(TypeError { path: path.collect(), message });
     }
@@ -665,10 +686,10 @@ impl<S: Shape> Type<S> {
     }
 }
 
-fn items(value: &Value) -> &[Value] {
+pub(super) fn items(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
-fn members(value: &Value) -> Option<&Map<String, Value>> {
+pub(super) fn members(value: &Value) -> Option<&Map<String, Value>> {
     value.as_object()
 }

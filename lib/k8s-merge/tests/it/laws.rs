@@ -269,6 +269,25 @@ proptest! {
         prop_assert_eq!(printed, whole["metadata"].get("managedFields").cloned().unwrap_or_else(|| json!([])));
     }
 
+    /// The record of a new object is the same, whether it is written down at once or by way of what changed.
+    #[test]
+    fn a_new_object_is_recorded_like_a_write(
+        new in prop_oneof![config(), any_json().prop_map(|spec| json!({"spec": spec})), any_json(), Just(Value::Null)],
+        blank in prop::option::of(prop_oneof![config(), any_json()]),
+        ignored in prop::sample::select(vec![json!({}), json!({"f:spec": {"f:conts": {}}}), json!({"f:status": {}, "f:a": {".": {}}})]),
+    ) {
+        let ignored = FieldSet::parse(&ignored).unwrap();
+        let request = Request { ignored: &ignored, ..request("carol", "2026-01-01T00:01:00Z") };
+        let expected = update(blank.as_ref(), new.clone(), shape(), &request);
+        if let Some(record) = Record::of_new(blank.as_ref(), &new, shape(), &request) {
+            let mut text = String::new();
+            record.print(&mut text);
+            let printed: Value = serde_json::from_str(&text).unwrap();
+            let expected = expected.get("metadata").and_then(|metadata| metadata.get("managedFields"));
+            prop_assert_eq!(printed, expected.cloned().unwrap_or_else(|| json!([])), "{} {:?}", new, blank);
+        }
+    }
+
     #[test]
     fn applying_twice_is_applying_once(live in history(), config in config()) {
         let first = Request { force: true, ..request("carol", "2026-01-01T00:01:00Z") };

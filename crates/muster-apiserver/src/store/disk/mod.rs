@@ -325,23 +325,11 @@ impl Store for Durable {
         self.memory.len(table)
     }
 
-    fn put(
-        &self,
-        table: &Table,
-        key: &Key,
-        expect: Expect,
-        draft: &mut dyn FnMut(Revision) -> Draft,
-    ) -> Result<Stored, Clash> {
+    fn put(&self, table: &Table, key: &Key, expect: Expect, draft: Draft) -> Result<Stored, Clash> {
         self.memory.put(table, key, expect, draft)
     }
 
-    fn delete(
-        &self,
-        table: &str,
-        key: &Key,
-        expect: Revision,
-        draft: &mut dyn FnMut(Revision) -> Draft,
-    ) -> Result<Stored, Clash> {
+    fn delete(&self, table: &str, key: &Key, expect: Revision, draft: Draft) -> Result<Stored, Clash> {
         self.memory.delete(table, key, expect, draft)
     }
 
