@@ -7,13 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use muster_runtime::object::Object;
-use muster_runtime::{Context, Store};
+use muster_runtime::{Context, RESYNC, Store};
 use serde_json::Value;
 use tokio::sync::watch;
 
 const ASK_AGAIN: Duration = Duration::from_secs(60);
 const RETRY: Duration = Duration::from_secs(1);
-const RESYNC: Duration = Duration::from_secs(300);
 
 pub struct Optional<T> {
     pub store: Arc<Store<T>>,

@@ -11,7 +11,7 @@ use std::time::Duration;
 use muster_runtime::common::Pod;
 use muster_runtime::follow::{Collection, Seen, follow};
 use muster_runtime::queue::Queue;
-use muster_runtime::{Api, ApiError, Context, Key, Store};
+use muster_runtime::{Api, ApiError, Context, Key, RESYNC, Store};
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -29,8 +29,6 @@ const LATE: Duration = Duration::from_millis(50);
 const READ_AGAIN: Duration = Duration::from_secs(5);
 /// How long a kind stays closed after it was refused or not served.
 const ASK_AGAIN: Duration = Duration::from_secs(10);
-/// Every followed kind is listed again this often.
-const RESYNC: Duration = Duration::from_secs(300);
 /// The kind that pods name by label.
 const GANG: &str = "PodGang";
 /// So many owners that are gone are remembered.

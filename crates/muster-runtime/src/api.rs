@@ -141,7 +141,7 @@ pub struct Page<T> {
 #[derive(Clone)]
 pub struct Api {
     client: kube::Client,
-    manager: &'static str,
+    pub(crate) manager: &'static str,
     metrics: Option<Metrics>,
 }
 

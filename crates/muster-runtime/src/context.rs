@@ -16,8 +16,9 @@ use crate::health::Health;
 use crate::metrics::Metrics;
 use crate::stores::Stores;
 
-/// Every store is listed again this often.
-pub const RESYNC: Duration = Duration::from_secs(300);
+/// Every store is listed again this often, although watches tell everything: at most for so long anything goes wrong that went by in silence.
+/// Not more often, for a list of a hundred thousand pods is work for both sides.
+pub const RESYNC: Duration = Duration::from_secs(30 * 60);
 
 #[derive(Clone)]
 pub struct Context {

@@ -5,6 +5,7 @@
 //! reported as gone is there, as far as the server said; nothing is handed out twice in a row unchanged after a gap.
 
 use std::collections::{HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 use futures::AsyncBufReadExt;
@@ -72,6 +73,9 @@ struct Known {
 /// How long after a collection was found absent it is asked for again: longer each time, since most kinds that are missing stay so.
 const ABSENT: Duration = Duration::from_secs(10);
 const ABSENT_FOR_LONG: Duration = Duration::from_secs(120);
+
+/// A watch that says nothing for so long is asked for again, from where it was. Servers send a bookmark every minute or so.
+const QUIET: Duration = Duration::from_secs(150);
 
 /// Follows a collection until cancelled. Every `resync` it is listed anew.
 pub async fn follow(
@@ -161,10 +165,9 @@ pub(crate) async fn watch_on(
         let path = url.split('?').next().unwrap_or_default();
         metrics.process.watch_restarts.of([path.rsplit('/').next().unwrap_or_default()]).inc();
     };
-    let list_again = Instant::now() + resync;
+    let list_again = Instant::now() + spread(resync, (api.manager, url));
     while Instant::now() < list_again {
-        let left = list_again - Instant::now();
-        let stream = match api.watch_raw(url, &version, left).await {
+        let stream = match api.watch_raw(url, &version, list_again - Instant::now()).await {
             Ok(stream) => stream,
             Err(error) if error.gone() || error.not_found() => return broke_off(),
             Err(error) => {
@@ -177,9 +180,10 @@ pub(crate) async fn watch_on(
         let mut n_lines = 0_u32;
         loop {
             line.clear();
-            match tokio::time::timeout_at(list_again, stream.read_line(&mut line)).await {
-                Err(_) => return,
-                Ok(Err(_) | Ok(0)) => break,
+            // A connection that died without a word looks like one on which nothing happens, but for the bookmarks.
+            let patience = list_again.min(Instant::now() + QUIET);
+            match tokio::time::timeout_at(patience, stream.read_line(&mut line)).await {
+                Err(_) | Ok(Err(_) | Ok(0)) => break,
                 Ok(Ok(_)) => {}
             }
             if line.trim_end().is_empty() {
@@ -196,6 +200,14 @@ pub(crate) async fn watch_on(
             tokio::time::sleep(pause.next()).await;
         }
     }
+}
+
+/// Between three quarters of a time and all of it, by whose time it is: so that not everybody lists everything at once.
+fn spread(time: Duration, of: impl Hash) -> Duration {
+    let mut hasher = DefaultHasher::new();
+    of.hash(&mut hasher);
+    let part = u32::try_from(hasher.finish() % 256).unwrap_or(0);
+    time - time / 1024 * part
 }
 
 impl Known {

@@ -83,7 +83,7 @@ impl Default for Options {
             reservation_namespaces: ["kai-resource-reservation".to_owned(), "runai-reservation".to_owned()]
                 .into(),
             node_grace: Duration::from_secs(50),
-            resync: Duration::from_secs(300),
+            resync: muster_runtime::RESYNC,
             kubelet_version: "v1.36.3".into(),
             root_certificate: String::new(),
         }
