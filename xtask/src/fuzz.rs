@@ -152,7 +152,7 @@ fn build(prefix: &[&str]) -> anyhow::Result<()> {
         .status()?;
     anyhow::ensure!(
         status.success(),
-        "the fuzz targets do not build (they need a C++ compiler: apt-get install g++)"
+        "the fuzz targets do not build: the error is above (beside Rust they need a C++ compiler: apt-get install g++)"
     );
     Ok(())
 }

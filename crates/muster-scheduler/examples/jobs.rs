@@ -128,22 +128,39 @@ async fn watch_done(api: &Api) -> Result<mpsc::UnboundedReceiver<(Instant, u64)>
     let (api, (sender, receiver)) = (api.clone(), mpsc::unbounded_channel());
     tokio::spawn(async move {
         let mut seen = std::collections::BTreeSet::new();
+        let mut take = |job: &Value| {
+            let complete = job["status"]["conditions"]
+                .as_array()
+                .is_some_and(|all| all.iter().any(|c| c["type"] == "Complete" && c["status"] == "True"));
+            let name = job["metadata"]["name"].as_str().unwrap_or_default();
+            if complete && seen.insert(name.to_owned()) {
+                let _ = sender.send((Instant::now(), job["status"]["succeeded"].as_u64().unwrap_or(0)));
+            }
+        };
         while let Ok(stream) = api.watch_raw(url, &version, Duration::from_secs(600)).await {
             let mut lines = std::pin::pin!(stream.lines());
             while let Some(Ok(line)) = lines.next().await {
                 let Ok(event) = serde_json::from_str::<Value>(&line) else { break };
+                if event["type"] == "ERROR" {
+                    // More happened than the server remembers: what was missed is in a list.
+                    eprintln!("the watch of jobs fell behind");
+                    let mut next: Option<String> = None;
+                    while let Ok(page) = api.list_raw(url, next.as_deref()).await {
+                        let jobs = page.items.iter().filter_map(|job| serde_json::from_str(job.get()).ok());
+                        jobs.for_each(|job: Value| take(&job));
+                        version = page.resource_version;
+                        next = page.next;
+                        if next.is_none() {
+                            break;
+                        }
+                    }
+                    break;
+                }
                 let object = &event["object"];
                 if let Some(at) = object["metadata"]["resourceVersion"].as_str() {
                     version = at.to_owned();
                 }
-                let complete = object["status"]["conditions"]
-                    .as_array()
-                    .is_some_and(|all| all.iter().any(|c| c["type"] == "Complete" && c["status"] == "True"));
-                let name = object["metadata"]["name"].as_str().unwrap_or_default();
-                if complete && seen.insert(name.to_owned()) {
-                    let _ =
-                        sender.send((Instant::now(), object["status"]["succeeded"].as_u64().unwrap_or(0)));
-                }
+                take(object);
             }
         }
     });

@@ -57,12 +57,19 @@ pub fn own_cpu() -> Result<f64> {
     cpu_of("self")
 }
 
+/// Resident memory of a process in KiB, now and at the most.
+pub fn memory_of(pid: u32) -> Result<(u64, u64)> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let field = |name: &str| -> Result<u64> {
+        let line = status.lines().find(|l| l.starts_with(name)).with_context(|| format!("no {name}"))?;
+        Ok(line.split_whitespace().nth(1).context("no number")?.parse()?)
+    };
+    Ok((field("VmRSS:")?, field("VmHWM:")?))
+}
+
 /// The most memory that a process had, in bytes.
 pub(crate) fn peak_of(pid: u32) -> Result<f64> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status.lines().find(|l| l.starts_with("VmHWM:")).context("no VmHWM")?;
-    let kib: f64 = line.split_whitespace().nth(1).context("no value")?.parse()?;
-    Ok(kib * 1024.0)
+    Ok(memory_of(pid)?.1 as f64 * 1024.0)
 }
 
 pub(crate) fn cpu_of(pid: &str) -> Result<f64> {

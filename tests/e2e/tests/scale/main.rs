@@ -4,7 +4,7 @@
 //! A binary of its own, so that it has the machine to itself: cargo runs test binaries one after the other.
 
 use anyhow::{Context, Result, ensure};
-use muster_testkit::{EmbeddedCluster, EmbeddedOptions, Request, eventually};
+use muster_testkit::{EmbeddedCluster, EmbeddedOptions, Request, eventually, memory_of};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::time::Duration;
@@ -85,7 +85,7 @@ async fn check(size: Size, args: &[&str], place: impl Fn(usize) -> Value, limit_
         Ok::<_, anyhow::Error>(())
     })
     .await?;
-    let (now, peak) = memory(pid(cluster.logs())?)?;
+    let (now, peak) = memory_of(pid(cluster.logs())?)?;
     let nodes = size.nodes;
     eprintln!("{nodes} nodes and {wanted} running pods: {} MiB, {} MiB at the most", now >> 10, peak >> 10);
     assert!(peak >> 10 < limit_mib, "{} MiB at the most, the limit is {limit_mib}", peak >> 10);
@@ -93,23 +93,13 @@ async fn check(size: Size, args: &[&str], place: impl Fn(usize) -> Value, limit_
 }
 
 /// The process id, as `muster up` remembers it in its home directory.
-fn pid(home: &Path) -> Result<u64> {
+fn pid(home: &Path) -> Result<u32> {
     for entry in std::fs::read_dir(home.join(".muster"))? {
         let path = entry?.path();
         if path.extension().is_some_and(|e| e == "json") {
             let instance: Value = serde_json::from_str(&std::fs::read_to_string(path)?)?;
-            return instance["pid"].as_u64().context("no pid in the instance file");
+            return Ok(instance["pid"].as_u64().context("no pid in the instance file")?.try_into()?);
         }
     }
     anyhow::bail!("no instance file below {}", home.display())
-}
-
-/// Resident memory of a process, now and at the most, in kibibytes.
-fn memory(pid: u64) -> Result<(u64, u64)> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let field = |name: &str| -> Result<u64> {
-        let line = status.lines().find(|l| l.starts_with(name)).with_context(|| format!("no {name}"))?;
-        Ok(line.split_whitespace().nth(1).context("no number")?.parse()?)
-    };
-    Ok((field("VmRSS:")?, field("VmHWM:")?))
 }
