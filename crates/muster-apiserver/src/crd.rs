@@ -61,7 +61,7 @@ pub struct Custom {
     pub versions: Vec<Version>,
     /// The stored one.
     pub storage: String,
-    /// In which versions objects were stored before, oldest first: stored text does not say its version.
+    /// What held for stored objects before, oldest first: stored text does not say its version.
     pub earlier: Vec<Era>,
     /// The `clientConfig` of the conversion webhook, if versions are converted by one.
     pub conversion_webhook: Option<Value>,
@@ -69,7 +69,7 @@ pub struct Custom {
     pub preserve_unknown: bool,
 }
 
-/// Revisions whose objects are stored in a version other than the one that is stored now.
+/// Revisions whose objects were written under another version or another schema than those of now. They are put right when they are read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Era {
     /// The first revision after it.
@@ -249,6 +249,31 @@ impl Custom {
     pub fn stored_as(&self, revision: Revision) -> &str {
         let era = self.earlier.get(self.earlier.partition_point(|era| era.until <= revision));
         era.map_or(&self.storage, |era| &era.version)
+    }
+
+    /// Whether the object of this revision was written under the version and the schema of now.
+    pub fn is_of_today(&self, revision: Revision) -> bool {
+        self.earlier.last().is_none_or(|era| era.until <= revision)
+    }
+
+    /// Whether what `old` stored is to be put right when it is read.
+    pub fn changes_storage_of(&self, old: &Custom) -> bool {
+        let stored = |custom: &Custom| custom.version(&custom.storage).map(|version| version.schema.clone());
+        old.storage != self.storage
+            || old.preserve_unknown != self.preserve_unknown
+            || stored(old) != stored(self)
+    }
+
+    /// Puts right an object as it was stored: what its schema does not know goes, and defaults come.
+    pub fn bring_up_to_date(&self, object: &mut Value, revision: Revision) {
+        let Some(version) = self.version(self.stored_as(revision)).filter(|_| !self.is_of_today(revision))
+        else {
+            return;
+        };
+        if !self.preserve_unknown {
+            k8s_schema::prune(object, &version.schema);
+        }
+        k8s_schema::default(object, &version.schema);
     }
 
     /// Notes that the object of this revision is stored in a version of its own.

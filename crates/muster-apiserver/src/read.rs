@@ -56,8 +56,8 @@ impl Filter {
 }
 
 /// Whether stored text can be handed out without parsing it.
-pub fn is_plain(served: &Served, form: Form) -> bool {
-    form == Form::Object && served.is_stored_as_served()
+pub fn is_plain(served: &Served, form: Form, stored: &Stored) -> bool {
+    form == Form::Object && served.is_stored_as_served(stored.revision)
 }
 
 /// `{"kind":..,"apiVersion":..,` followed by the stored members.
@@ -136,7 +136,7 @@ impl ApiServer {
             self.check_reached(asked)?;
         }
         let stored = self.must_find(served, key)?;
-        if is_plain(served, form) {
+        if is_plain(served, form, &stored) {
             let mut text = String::with_capacity(stored.text.len() + 64);
             splice(served, &stored, &mut text);
             return Ok(Reply::text(200, text));
@@ -221,7 +221,7 @@ impl ApiServer {
         } else {
             page_metadata(&page, selective)
         };
-        if is_plain(served, form) {
+        if form == Form::Object && page.items.iter().all(|stored| is_plain(served, form, stored)) {
             return Ok(Reply::text(200, plain_list(served, &page, &metadata)));
         }
         let mut objects = Vec::with_capacity(page.items.len());

@@ -1,7 +1,8 @@
 //! What was written last, parsed. In: objects as they were stored, by revision. Out: the same, for as long as they are among the newest.
 //!
 //! Objects are stored as text, which is small and quick to hand out; but a pod is written half a dozen times within a second or two, and
-//! every write looks at what is there. Must stay true: a revision means one object in one state, so nothing here can be out of date.
+//! every write looks at what is there. Must stay true: a revision means one object in one state, so nothing here can be out of date; and whoever
+//! changes how a state is read clears it.
 
 use crate::store::Revision;
 use serde_json::Value;
@@ -42,6 +43,14 @@ impl Recent {
         drop(slots);
         // Large trees are taken down outside the lock.
         drop((old, new));
+    }
+
+    /// Forgets everything: what a stored object looks like has changed with the schema of its kind.
+    pub fn clear(&self) {
+        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let old = std::mem::replace(&mut *slots, vec![None; KEPT]);
+        drop(slots);
+        drop(old);
     }
 }
 

@@ -90,10 +90,13 @@ impl Served {
         }
     }
 
-    /// Whether all its objects are stored in this version.
-    pub fn is_stored_as_served(&self) -> bool {
-        let is_mixed = matches!(&self.source, Source::Custom(custom) if !custom.earlier.is_empty());
-        !is_mixed && self.api_version() == self.storage_api_version
+    /// Whether the object of this revision is stored as it is served in this version.
+    pub fn is_stored_as_served(&self, revision: crate::store::Revision) -> bool {
+        let is_of_today = match &self.source {
+            Source::Custom(custom) => custom.is_of_today(revision),
+            Source::Builtin(_) => true,
+        };
+        is_of_today && split_api_version(&self.storage_api_version).1 == self.version
     }
 
     /// For error texts.

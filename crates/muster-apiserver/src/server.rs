@@ -256,12 +256,13 @@ impl ApiServer {
                     continue;
                 }
             }
-            if let Some(old) = before.filter(|old| old.storage != custom.storage)
+            if let Some(old) = before.filter(|old| custom.changes_storage_of(old))
                 && self.store().len(crd_name) > 0
             {
-                // What is there stays as it is, and is converted when it is read.
+                // What is there stays as it is, and is put right when it is read.
                 custom.earlier.push(Era { until: self.store().revision() + 1, version: old.storage.clone() });
                 self.keep_eras(crd_name, &custom.earlier);
+                self.inner.recent.clear();
             }
             if accepted {
                 others.push(Arc::new(custom));
@@ -319,6 +320,9 @@ impl ApiServer {
         let mut object: Value = serde_json::from_str(&stored.text).map_err(ApiError::internal)?;
         object["apiVersion"] = served.stored_api_version(stored.revision).into();
         object["kind"] = served.kind.as_str().into();
+        if let Source::Custom(custom) = &served.source {
+            custom.bring_up_to_date(&mut object, stored.revision);
+        }
         Ok(object)
     }
 

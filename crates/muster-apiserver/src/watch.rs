@@ -191,7 +191,7 @@ impl Feed {
     }
 
     async fn event(&mut self, kind: &str, object: &Stored, chunk: &mut String) {
-        if is_plain(&self.served, self.form) {
+        if is_plain(&self.served, self.form, object) {
             chunk.push_str("{\"type\":\"");
             chunk.push_str(kind);
             chunk.push_str("\",\"object\":");

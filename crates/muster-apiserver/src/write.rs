@@ -313,7 +313,7 @@ impl ApiServer {
     pub(crate) fn answer(&self, cx: &Context, written: Written) -> Reply {
         let code = if written.created { 201 } else { 200 };
         let reply = match &written.stored {
-            Some(stored) if is_plain(&cx.served, cx.form) => {
+            Some(stored) if is_plain(&cx.served, cx.form, stored) => {
                 let mut text = String::with_capacity(stored.text.len() + 128);
                 splice(&cx.served, stored, &mut text);
                 Reply::text(code, text)
