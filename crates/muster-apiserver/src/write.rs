@@ -4,7 +4,7 @@
 //! whose new state is computed from the live one, and is tried again when the live one moved meanwhile.
 
 use crate::access::User;
-use crate::admission::{Operation, Review};
+use crate::admission::{Bookkeeping, Operation, Review};
 use crate::apart::Apart;
 use crate::audit::Notes;
 use crate::meta;
@@ -85,10 +85,6 @@ pub(crate) enum Origin {
     /// By an apply, which has written the field managers already.
     Applied,
 }
-
-/// A write that can change nothing but the status, or nothing but finalizers and owners.
-#[derive(Clone, Copy)]
-pub struct Bookkeeping;
 
 /// The new state of an object, made from the live one.
 pub struct Proposal {
@@ -638,8 +634,8 @@ impl ApiServer {
             check_name(&proposal.object, name).map_err(said)?;
             Ok(proposal)
         };
-        let members = patch.as_ref().ok().and_then(|patch| patch.reach(part));
-        let members = members.filter(|_| !self.is_bookkeeping_reviewed());
+        let members = patch.as_ref().ok().and_then(|patch| patch.reach(part, &cx.served));
+        let members = members.filter(|what| !self.is_reviewed(*what));
         let mut written = self.update_object(cx, name, part, members, &propose).await;
         let is_unreadable = |e: &ApiError| e.details.get("causes").is_some_and(|c| c[0]["field"] == "patch");
         if members.is_some() && written.as_ref().is_err_and(is_unreadable) {
@@ -769,9 +765,9 @@ impl ApiServer {
         let gr = served.group_resource();
         for _ in 0..TRIES {
             let stored = self.must_find(served, &key)?;
-            let mut apart = members.and_then(|_| self.take_apart(&stored, served));
+            let mut apart = members.and_then(|what| Some((what, self.take_apart(&stored, served)?)));
             let before = match &mut apart {
-                Some(apart) => Arc::new(std::mem::take(&mut apart.members)),
+                Some((_, apart)) => Arc::new(std::mem::take(&mut apart.members)),
                 None => self.look_at(&stored, served)?,
             };
             let live = self.as_served(&before, served).await?;
@@ -784,14 +780,10 @@ impl ApiServer {
                 // A PUT that names its version must not be tried on another; patches inherit the live version.
                 !sent.is_empty()
             };
+            let target = Target { key: &key, part, stored: &stored, before: &before, live: &live };
             let tried = match apart {
-                Some(apart) => {
-                    self.try_update_members(cx, &key, part, (&stored, apart), &before, proposal)?
-                }
-                None => {
-                    let target = Target { key: &key, part, stored: &stored, before: &before, live: &live };
-                    self.try_update(cx, target, proposal).await?
-                }
+                Some(apart) => self.try_update_members(cx, target, apart, proposal)?,
+                None => self.try_update(cx, target, proposal).await?,
             };
             match tried {
                 Some(written) => return Ok(written),
@@ -895,14 +887,12 @@ impl ApiServer {
         }
     }
 
-    /// The same for an object that is kept apart; nobody has asked to review such writes. `before` are its members as they are.
+    /// The same for an object that is kept apart, of which the target has the members as they are; nobody has asked to review such writes.
     fn try_update_members(
         &self,
         cx: &Context,
-        key: &Key,
-        part: Part,
-        (stored, mut apart): (&Stored, Apart),
-        before: &Value,
+        Target { key, part, stored, before, .. }: Target<'_>,
+        (what, mut apart): (Bookkeeping, Apart),
         proposal: Proposal,
     ) -> Result<Option<Written>, ApiError> {
         let served = &cx.served;
@@ -935,9 +925,10 @@ impl ApiServer {
             let (manager, api_version) = (cx.manager(), served.api_version());
             let (now, ignored) = (self.clock().rfc3339(), ignored(served, part));
             let request = request(&manager, &api_version, part, &now, &ignored);
-            let steps: &[&str] = match part {
-                Part::Status => &["f:status"],
-                _ => &["f:finalizers", "f:ownerReferences"],
+            let steps: &[&str] = match what {
+                Bookkeeping::Status => &["f:status"],
+                Bookkeeping::Owners => &["f:finalizers", "f:ownerReferences"],
+                Bookkeeping::Labels => &["f:labels", "f:annotations", "f:finalizers", "f:ownerReferences"],
             };
             apart.record.attribute(steps, before, &members, &*served.typed, &request);
         }
@@ -1262,33 +1253,44 @@ impl Patch {
         }
     }
 
-    /// Whether it can change nothing but the status, or nothing but finalizers and owners.
-    fn reach(&self, part: Part) -> Option<Bookkeeping> {
+    /// What it is about, if it can change nothing but bookkeeping.
+    fn reach(&self, part: Part, served: &Served) -> Option<Bookkeeping> {
         let (Patch::Merge(patch) | Patch::Strategic(patch)) = self else { return None };
         let all = |v: Option<&'_ Value>, known: fn(&str) -> bool| match v {
             None => true,
             Some(Value::Object(members)) => members.keys().all(|name| known(name)),
             Some(_) => false,
         };
-        let status = patch.get("status");
-        let (fits, known): (bool, fn(&str) -> bool) = match part {
+        let (status, metadata) = (patch.get("status"), patch.get("metadata"));
+        let annotations = metadata.and_then(|metadata| metadata.get("annotations"));
+        let is_labelled =
+            annotations.is_some() || metadata.is_some_and(|metadata| metadata.get("labels").is_some());
+        let (fits, what, known): (bool, _, fn(&str) -> bool) = match part {
             // Whether a node may be nominated depends on the spec.
-            Part::Status => {
-                (status.is_some_and(|s| s.is_object() && s.get("nominatedNodeName").is_none()), |name| {
-                    matches!(name, "name" | "namespace" | "uid" | "resourceVersion")
-                })
-            }
-            Part::Main => (status.is_none(), |name| {
-                let list = name.strip_prefix("$setElementOrder/").unwrap_or(name);
-                let list = list.strip_prefix("$deleteFromPrimitiveList/").unwrap_or(list);
-                matches!(
-                    list,
-                    "finalizers" | "ownerReferences" | "uid" | "resourceVersion" | "name" | "namespace"
-                )
-            }),
+            Part::Status => (
+                status.is_some_and(|s| s.is_object() && s.get("nominatedNodeName").is_none()),
+                Bookkeeping::Status,
+                |name| matches!(name, "name" | "namespace" | "uid" | "resourceVersion"),
+            ),
+            // A Job without labels has those of its template. Annotations of Kubernetes may have to do with the spec.
+            Part::Main if is_labelled => (
+                status.is_none()
+                    && served.is("", "pods")
+                    && all(annotations, |key| !key.contains("kubernetes.io/")),
+                Bookkeeping::Labels,
+                |name| matches!(name, "labels" | "annotations") || is_about_owners(name),
+            ),
+            Part::Main => (status.is_none(), Bookkeeping::Owners, is_about_owners),
             _ => return None,
         };
         let only = all(Some(patch), |name| matches!(name, "apiVersion" | "kind" | "metadata" | "status"));
-        (fits && only && all(patch.get("metadata"), known)).then_some(Bookkeeping)
+        (fits && only && all(metadata, known)).then_some(what)
     }
+}
+
+/// Whether a member of metadata in a patch is about finalizers and owners, or says which object is meant.
+fn is_about_owners(name: &str) -> bool {
+    let list = name.strip_prefix("$setElementOrder/").unwrap_or(name);
+    let list = list.strip_prefix("$deleteFromPrimitiveList/").unwrap_or(list);
+    matches!(list, "finalizers" | "ownerReferences" | "uid" | "resourceVersion" | "name" | "namespace")
 }

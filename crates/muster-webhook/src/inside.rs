@@ -44,6 +44,11 @@ impl Door {
         let _ = self.reviewer.set(reviewer);
     }
 
+    /// Whether requests are judged by now.
+    pub fn is_open(&self) -> bool {
+        self.reviewer.get().is_some()
+    }
+
     /// Passes an object through the hooks that change it. An error: a patch that cannot be applied.
     pub fn change(
         &self,

@@ -3,7 +3,7 @@
 //! In: reviews of the server. Out: patches, refusals and warnings by `muster-webhook`'s rules. Must stay true: until the services have
 //! started nothing is judged, as with a webhook that is not registered yet.
 
-use muster_apiserver::admission::{Hook, Operation, Review};
+use muster_apiserver::admission::{Bookkeeping, Hook, Operation, Review};
 use muster_apiserver::status::ApiError;
 use muster_webhook::{Door, Passing, Reviewer, Verdict};
 use serde_json::Value;
@@ -64,8 +64,8 @@ fn as_judged<'a>(review: &Review, object: &'a Value) -> Cow<'a, Value> {
 }
 
 impl Hook for InProcess {
-    fn sees_bookkeeping(&self) -> bool {
-        false
+    fn sees(&self, what: Bookkeeping) -> bool {
+        what == Bookkeeping::Labels && self.door.is_open()
     }
 
     fn mutate(&self, review: &mut Review, object: &mut Value) -> Result<(), ApiError> {

@@ -4,6 +4,7 @@
 //! field has the value that the reference server gives it: usually empty, `false` or `0`.
 
 use serde_json::Value;
+use std::borrow::Cow;
 
 use crate::{
     Kind,
@@ -26,10 +27,10 @@ pub enum FieldLabelError {
 
 /// Checks a label and gives the one that [`field_value`] knows: `spec.host` of a pod is `spec.nodeName`, and the labels
 /// of `events.k8s.io` are those of core events, because these are stored.
-pub fn field_label(kind: &Kind, label: &str) -> Result<String, FieldLabelError> {
+pub fn field_label<'a>(kind: &Kind, label: &'a str) -> Result<Cow<'a, str>, FieldLabelError> {
     let is_plain = kind.field_labels.iter().all(|known| known.starts_with("metadata."));
     if is_plain && (label == "metadata.name" || label == "metadata.namespace") {
-        return Ok(label.to_owned());
+        return Ok(Cow::Borrowed(label));
     }
     if !kind.field_labels.contains(&label) {
         return Err(match kind.kind {
@@ -39,10 +40,10 @@ pub fn field_label(kind: &Kind, label: &str) -> Result<String, FieldLabelError> 
         });
     }
     Ok(match (kind.group, kind.kind, label) {
-        ("", "Pod", "spec.host") => "spec.nodeName".to_owned(),
-        ("events.k8s.io", _, "reportingController") => "reportingComponent".to_owned(),
-        ("events.k8s.io", _, _) => label.replacen("regarding.", "involvedObject.", 1),
-        _ => label.to_owned(),
+        ("", "Pod", "spec.host") => Cow::Borrowed("spec.nodeName"),
+        ("events.k8s.io", _, "reportingController") => Cow::Borrowed("reportingComponent"),
+        ("events.k8s.io", _, _) => Cow::Owned(label.replacen("regarding.", "involvedObject.", 1)),
+        _ => Cow::Borrowed(label),
     })
 }
 
@@ -52,13 +53,13 @@ pub fn field_value(kind: &Kind, object: &Value, label: &str) -> Option<String> {
     let label = field_label(kind, label).or_else(|error| {
         // The stored labels of events are also accepted as they are.
         if kind.group == "events.k8s.io" && label.starts_with("involvedObject.") {
-            Ok(label.to_owned())
+            Ok(Cow::Borrowed(label))
         } else {
             Err(error)
         }
     });
     let label = label.ok()?;
-    Some(match (kind.kind, label.as_str()) {
+    Some(match (kind.kind, &*label) {
         ("Pod", "spec.hostNetwork") => flag(object, "spec.hostNetwork").to_string(),
         ("Pod", "status.podIP") => {
             let first = list(object, "status.podIPs").first().map(|ip| text(ip, "ip")).unwrap_or_default();

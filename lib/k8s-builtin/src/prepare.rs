@@ -23,7 +23,7 @@ use crate::{
 /// The annotation that stands for a field that old versions of a daemon set had.
 pub(crate) const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
-/// Whether a status of this kind can be judged without its spec, and finalizers and owners without either: then a write of the one needs
+/// Whether a status of this kind can be judged without its spec, and finalizers and owners (labels too, of pods) without either: then a write of the one needs
 /// no copy of the other. True of the kinds that are written most.
 #[must_use]
 pub fn is_kept_apart(kind: &Kind) -> bool {

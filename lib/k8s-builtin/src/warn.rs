@@ -203,15 +203,17 @@ impl Said {
     fn pod(&mut self, pod: &Value, base: &str) {
         let spec = at(pod, "spec");
         self.places(spec, base);
-        for (key, why) in OLD_ANNOTATIONS {
+        for (key, why) in OLD_ANNOTATIONS.into_iter().filter(|_| has(pod, "metadata.annotations")) {
             self.annotation(pod, base, key, why);
         }
         for (n, volume) in list(spec, "volumes").iter().enumerate() {
             let at_volume = format_args!("{base}spec.volumes[{n}]");
-            for (source, why) in OLD_VOLUMES {
-                if has(volume, source) {
+            // A volume has two members, a name and a source; there are more sources than that.
+            for (member, _) in volume.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null())
+            {
+                if let Some((source, why)) = OLD_VOLUMES.iter().find(|(source, _)| source == member) {
                     // The path alone is spelled so.
-                    let source = if source == "storageos" { "storageOS" } else { source };
+                    let source = if *source == "storageos" { "storageOS" } else { source };
                     self.say(format_args!("{at_volume}.{source}"), why);
                 }
             }

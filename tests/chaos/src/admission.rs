@@ -4,7 +4,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use muster_apiserver::admission::{Hook, Operation, Review};
+use muster_apiserver::admission::{Bookkeeping, Hook, Operation, Review};
 use muster_apiserver::status::ApiError;
 use muster_webhook::{Door, Passing, Reviewer, Verdict};
 use serde_json::Value;
@@ -50,8 +50,8 @@ fn refused(verdict: &Verdict) -> Result<(), ApiError> {
 }
 
 impl Hook for Admission {
-    fn sees_bookkeeping(&self) -> bool {
-        false
+    fn sees(&self, what: Bookkeeping) -> bool {
+        what == Bookkeeping::Labels && self.door.is_open()
     }
 
     fn mutate(&self, review: &mut Review, object: &mut Value) -> Result<(), ApiError> {

@@ -17,6 +17,7 @@ use crate::meta;
 use crate::registry::{Served, Source};
 use crate::server::ApiServer;
 use crate::status::{ApiError, GroupResource};
+use crate::store::Key;
 use crate::write::Context;
 use k8s_quantity::Quantity;
 use serde_json::{Value, json};
@@ -96,10 +97,22 @@ impl Review {
     }
 }
 
+/// A write that can change nothing but a part of an object that the rest of it does not depend on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bookkeeping {
+    /// The status.
+    Status,
+    /// Finalizers and owners.
+    Owners,
+    /// Labels and annotations, finalizers and owners.
+    Labels,
+}
+
 /// Admission in the server's own process.
 pub trait Hook: Send + Sync {
-    /// Whether it has to see writes of a status, or of finalizers and owners alone. Where nobody does they cost much less.
-    fn sees_bookkeeping(&self) -> bool {
+    /// Whether it has to see writes of this sort. Where nobody does they cost much less.
+    fn sees(&self, what: Bookkeeping) -> bool {
+        let _ = what;
         true
     }
 
@@ -117,9 +130,9 @@ pub trait Hook: Send + Sync {
 }
 
 impl ApiServer {
-    /// Whether anybody has to see writes of a status, or of finalizers and owners alone.
-    pub(crate) fn is_bookkeeping_reviewed(&self) -> bool {
-        self.inner.options.hooks.iter().any(|hook| hook.sees_bookkeeping())
+    /// Whether anybody has to see such writes.
+    pub(crate) fn is_reviewed(&self, what: Bookkeeping) -> bool {
+        self.inner.options.hooks.iter().any(|hook| hook.sees(what))
             || self.has_webhooks()
             || self.has_policies()
     }
@@ -283,7 +296,7 @@ impl ApiServer {
     /// Checks a pod's service account and gives the pod the volume with its token.
     fn give_token(&self, review: &Review, pod: &mut Value) -> Result<(), ApiError> {
         let account_name = meta::text_at(pod, "spec.serviceAccountName").to_string();
-        let account = self.one("serviceaccounts", &review.namespace, &account_name);
+        let account = self.store().get("serviceaccounts", &Key::new(&review.namespace, &account_name));
         // Every namespace gets a `default` account, though maybe a moment later than its first pod.
         if account.is_none() && account_name != "default" {
             let why = format!(
@@ -292,10 +305,13 @@ impl ApiServer {
             );
             return Err(ApiError::forbidden(&review.gr(), &review.name, why));
         }
-        let wish = |o: &Value, path: &str| meta::at(o, path).and_then(Value::as_bool);
-        let mount = wish(pod, "spec.automountServiceAccountToken")
-            .or_else(|| account.as_ref().and_then(|a| wish(a, "automountServiceAccountToken")))
-            .unwrap_or(true);
+        const WISH: &str = "automountServiceAccountToken";
+        // Hardly any account says so, and every pod asks.
+        let of_account = || {
+            let says = account.filter(|account| account.text.contains(WISH))?;
+            serde_json::from_str::<Value>(&says.text).ok()?.get(WISH)?.as_bool()
+        };
+        let mount = pod["spec"].get(WISH).and_then(Value::as_bool).or_else(of_account).unwrap_or(true);
         if !mount {
             return Ok(());
         }

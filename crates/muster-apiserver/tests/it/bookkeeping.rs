@@ -1,4 +1,4 @@
-//! Writes of a status, or of finalizers and owners, are done without looking at the rest of the object where nobody reviews them. Whether
+//! Writes of a status, of finalizers and owners, or of a pod's labels are done without looking at the rest of the object where nobody reviews them. Whether
 //! they are or not makes no difference to any answer.
 
 use crate::api::{Api, pod};
@@ -84,7 +84,26 @@ fn requests() -> Vec<(&'static str, &'static str, &'static str, Value)> {
         ),
         ("", MERGE, json!({"metadata": {"ownerReferences": [{"kind": "Node"}]}})),
         ("", MERGE, json!({"metadata": {"labels": {"l": null}}})),
+        ("", MERGE, json!({"metadata": {"labels": {"l": "v", "m": "w"}}})),
+        ("", STRATEGIC, json!({"metadata": {"labels": {"l": "x"}, "finalizers": ["c.io/f"]}})),
+        ("", STRATEGIC, json!({"metadata": {"labels": {"$patch": "replace", "n": "y"}}})),
+        ("", MERGE, json!({"metadata": {"labels": null}})),
+        ("", MERGE, json!({"metadata": {"labels": {"not a key!": "v"}}})),
+        ("", MERGE, json!({"metadata": {"labels": {"l": "not a value!"}}})),
+        ("", MERGE, json!({"metadata": {"labels": {"l": 7}}})),
+        ("", MERGE, json!({"metadata": {"labels": ["l"]}})),
+        ("", MERGE, json!({"metadata": {"labels": {"l": "v"}}, "spec": {"activeDeadlineSeconds": 9}})),
+        ("", MERGE, json!({"metadata": {"labels": {"l": "v"}, "resourceVersion": "1"}})),
+        ("", MERGE, json!({"metadata": {"labels": {"l": "v"}, "generation": 7, "unheard": "of"}})),
         ("", MERGE, json!({"metadata": {"annotations": {"a": "1"}}})),
+        ("", MERGE, json!({"metadata": {"annotations": {"a": "2", "b.io/c": "3"}, "labels": {"l": "z"}}})),
+        ("", MERGE, json!({"metadata": {"annotations": null}})),
+        (
+            "",
+            MERGE,
+            json!({"metadata": {"annotations": {"controller.kubernetes.io/pod-deletion-cost": "much"}}}),
+        ),
+        ("", MERGE, json!({"metadata": {"annotations": {"a": {"b": "c"}}}})),
         ("", MERGE, json!({"metadata": {"managedFields": []}})),
         ("", MERGE, json!({"metadata": {"name": "other"}})),
         ("", MERGE, json!({"metadata": null})),
@@ -108,7 +127,7 @@ async fn reviewed_or_not_the_answers_are_the_same() {
     let requests = requests();
     let mut random = 0x9e37_79b9_7f4a_7c15_u64;
     let mut changed = 0;
-    for step in 0..1_500 {
+    for step in 0..2_500 {
         random ^= random << 13;
         random ^= random >> 7;
         random ^= random << 17;

@@ -94,7 +94,7 @@ pub fn validate_status_update(kind: &Kind, new: &Value, old: &Value) -> Vec<Fiel
     check.errors
 }
 
-/// What is wrong with an object that differs from `old` in nothing but its finalizers and owners.
+/// What is wrong with an object that differs from `old` in nothing but its metadata.
 #[must_use]
 pub fn validate_bookkeeping(new: &Value, old: &Value) -> Vec<FieldError> {
     let mut check = Check::default();
