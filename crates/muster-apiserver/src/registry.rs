@@ -96,7 +96,8 @@ impl Served {
             Source::Custom(custom) => custom.is_of_today(revision),
             Source::Builtin(_) => true,
         };
-        is_of_today && split_api_version(&self.storage_api_version).1 == self.version
+        // Some kinds are stored in another group, too.
+        is_of_today && split_api_version(&self.storage_api_version) == (&*self.group, &*self.version)
     }
 
     /// For error texts.

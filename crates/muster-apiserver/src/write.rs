@@ -675,7 +675,8 @@ impl ApiServer {
                 let why = why_unreadable(&error.message);
                 let shown = match patch {
                     Patch::Strategic(patch) => k8s_merge::go_text(patch),
-                    Patch::Json(_) | Patch::Merge(_) => object.to_string(),
+                    // As the patch left it, with what reading it took away.
+                    Patch::Json(_) | Patch::Merge(_) => patch.apply(live.clone(), served)?.to_string(),
                 };
                 let error = FieldError::invalid("patch", shown, why);
                 return Err(ApiError::invalid("", "", "", &[error]));
