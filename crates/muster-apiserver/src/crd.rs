@@ -276,6 +276,14 @@ impl Custom {
         k8s_schema::default(object, &version.schema);
     }
 
+    /// Notes that whatever was written before this revision is in that version, and is not of today.
+    pub fn end_era(&mut self, until: Revision, version: &str) {
+        match self.earlier.last_mut().filter(|era| era.version == version) {
+            Some(era) => era.until = until,
+            None => self.earlier.push(Era { until, version: version.to_string() }),
+        }
+    }
+
     /// Notes that the object of this revision is stored in a version of its own.
     pub fn note(&mut self, revision: Revision, version: &str) {
         if self.stored_as(revision) == version {

@@ -221,7 +221,8 @@ impl ApiServer {
         } else {
             page_metadata(&page, selective)
         };
-        if form == Form::Object && page.items.iter().all(|stored| is_plain(served, form, stored)) {
+        let is_as_served = |stored: &Stored| served.is_stored_as_served(stored.revision);
+        if form == Form::Object && page.items.iter().all(is_as_served) {
             return Ok(Reply::text(200, plain_list(served, &page, &metadata)));
         }
         let mut objects = Vec::with_capacity(page.items.len());

@@ -260,7 +260,7 @@ impl ApiServer {
                 && self.store().len(crd_name) > 0
             {
                 // What is there stays as it is, and is put right when it is read.
-                custom.earlier.push(Era { until: self.store().revision() + 1, version: old.storage.clone() });
+                custom.end_era(self.store().revision() + 1, &old.storage);
                 self.keep_eras(crd_name, &custom.earlier);
                 self.inner.recent.clear();
             }
@@ -324,6 +324,20 @@ impl ApiServer {
             custom.bring_up_to_date(&mut object, stored.revision);
         }
         Ok(object)
+    }
+
+    /// Whether a stored object is read otherwise than it is stored, for it is from before a change of its schema. Then a write that changes
+    /// nothing changes what is stored.
+    pub(crate) fn is_read_otherwise(&self, stored: &Stored, served: &Served) -> bool {
+        let Source::Custom(custom) = &served.source else { return false };
+        if custom.is_of_today(stored.revision) {
+            return false;
+        }
+        serde_json::from_str::<Value>(&stored.text).is_ok_and(|as_stored| {
+            let mut as_read = as_stored.clone();
+            custom.bring_up_to_date(&mut as_read, stored.revision);
+            as_read != as_stored
+        })
     }
 
     /// A stored object in the version in which it was stored, to look at. Parsed only if it was not written a moment ago.

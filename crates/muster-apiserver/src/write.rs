@@ -861,7 +861,7 @@ impl ApiServer {
         }
         let mut at_rest = self.convert(object, served, &served.storage_api_version).await?;
         apply::keep_times(before, &mut at_rest);
-        if unchanged(&at_rest, before) {
+        if unchanged(&at_rest, before) && !self.is_read_otherwise(stored, served) {
             // Nothing to write: no new version, no event.
             let (object, stored) = (Some(live.clone()), Some(stored.clone()));
             return Ok(Some(Written { object, stored, created: false, warnings }));
