@@ -715,6 +715,7 @@ impl State {
         }
         let wanted = share.devices.max(1) as usize;
         let uid = &self.pods.row(pod).model.uid;
+        let here = digest(&self.nodes.rows[node].name);
         let mut opened = 0;
         let mut number = 0;
         let mut all_now = true;
@@ -737,10 +738,11 @@ impl State {
                 Some(id) => id.clone(),
                 None => {
                     opened += 1;
-                    // Unique by the pod that opens the GPU; one that it opened before may still be in use by others.
+                    // Unique by the pod that opens the GPU and its node; one that it opened before, here or where it was to run then, may still
+                    // be in use by others.
                     loop {
                         number += 1;
-                        let id = Name::from(format!("{uid}-{number}"));
+                        let id = Name::from(format!("{uid}-{here:08x}-{number}"));
                         if !shared.iter().any(|g| g.id == id) {
                             break id;
                         }
@@ -755,6 +757,11 @@ impl State {
         let places = self.nodes.coming(node, PODS_DIM);
         (places > opened).then_some((groups, all_now))
     }
+}
+
+/// A short number for a name, the same in every process (FNV-1a).
+fn digest(name: &str) -> u32 {
+    name.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
 /// Whether two places on one node are the same. Which whole GPUs they are is left out: a promise does not say.

@@ -16,6 +16,7 @@ mod lives;
 mod mixed;
 #[cfg(test)]
 mod moved;
+mod opened;
 #[cfg(test)]
 mod oracle;
 #[cfg(test)]
