@@ -91,6 +91,9 @@ enum Calm {
 
 const LAST_START: &str = "kai.scheduler/last-start-timestamp";
 const LAST_EVICTION: &str = "kai.scheduler/last-eviction-timestamp";
+/// So many failures of a binder, and the pod is decided anew. It must be said: of a request that says nothing the binder never lets go, while its pod
+/// would count as waiting after the first failure, and what it was to have would be given to others.
+const BINDER_TRIES: i32 = 3;
 
 struct Desk {
     api: Api,
@@ -746,6 +749,7 @@ fn assignment(pod: &PodPlacement) -> Assignment {
         claims: pod.claims.iter().map(|(name, allocation)| (name.to_string(), allocation.clone())).collect(),
         zones: pod.zones.clone(),
         volumes: pod.volumes,
+        backoff_limit: Some(BINDER_TRIES),
         ..Assignment::default()
     }
 }
@@ -802,6 +806,29 @@ mod tests {
         };
         let mark = (0..pods).map(|n| (Key::new("n", format!("{uid}-{n}")), "u".into())).collect();
         Calm::Waits(Waiting { gang: gang(uid), refusal, mark, headline: None })
+    }
+
+    /// Without a limit the binder would try for ever what the scheduler has given to others after the first failure.
+    #[test]
+    fn a_request_says_after_how_many_failures_it_is_given_up() {
+        let pod = PodPlacement {
+            pod: Key::new("n", "p"),
+            uid: "u".into(),
+            created: muster_model::Time(0),
+            placement: muster_model::Placement {
+                node: "a".into(),
+                gpu_groups: Vec::new(),
+                gpu_portion: None,
+                gpus: Vec::new(),
+                zones: Vec::new(),
+                devices: Vec::new(),
+            },
+            received: Received::Whole { count: 1 },
+            claims: Vec::new(),
+            zones: None,
+            volumes: false,
+        };
+        assert_eq!(assignment(&pod).backoff_limit, Some(BINDER_TRIES));
     }
 
     #[test]
