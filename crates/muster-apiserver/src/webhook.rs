@@ -16,7 +16,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::{CertificateDer, ServerName, pem::PemObject};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -388,8 +388,12 @@ impl ApiServer {
             let fail =
                 |why: String| ApiError::internal(format!("webhook \"{name}\" sent an unusable patch: {why}"));
             let bytes = STANDARD.decode(patch).map_err(|e| fail(e.to_string()))?;
-            let patch: json_patch::Patch = serde_json::from_slice(&bytes).map_err(|e| fail(e.to_string()))?;
-            json_patch::patch(&mut shown, &patch).map_err(|e| fail(e.to_string()))?;
+            let patch: Vec<Map<String, Value>> =
+                serde_json::from_slice(&bytes).map_err(|e| fail(e.to_string()))?;
+            k8s_merge::json_patch(&mut shown, &patch).map_err(|e| fail(e.to_string()))?;
+            if !shown.is_object() {
+                return Err(fail("it leaves no object".into()));
+            }
             *object = self.in_version(&shown, &kind, &review.served).await?;
             crate::strategy::default(&review.served, object);
         }

@@ -61,17 +61,23 @@ async fn serve(answer: fn(&str, Value) -> Value) -> Hooks {
     Hooks { url, ca_bundle: STANDARD.encode(issuer.pem()) }
 }
 
-/// `/label` adds a label, `/deny` refuses, `/broken` answers nonsense.
+/// `/label` adds a label, `/no-object` and `/no-place` send patches of no use, `/deny` refuses, `/broken` answers nonsense.
 fn admission(path: &str, review: Value) -> Value {
     let uid = &review["request"]["uid"];
+    let patch = |patch: Value| {
+        json!({
+            "uid": uid, "allowed": true, "patchType": "JSONPatch", "patch": STANDARD.encode(patch.to_string()),
+            "warnings": ["looked at"],
+        })
+    };
     let response = match path {
-        "/label" => {
-            let patch = json!([{"op": "add", "path": "/metadata/labels", "value": {"seen": review["request"]["operation"]}}]);
-            json!({
-                "uid": uid, "allowed": true, "patchType": "JSONPatch", "patch": STANDARD.encode(patch.to_string()),
-                "warnings": ["looked at"],
-            })
-        }
+        "/label" => patch(
+            json!([{"op": "add", "path": "/metadata/labels", "value": {"seen": review["request"]["operation"]}}]),
+        ),
+        "/no-object" => patch(json!([{"op": "replace", "path": "", "value": []}])),
+        "/no-place" => patch(
+            json!([{"op": "move", "from": "/data", "path": ""}, {"op": "move", "from": "/data", "path": "/metadata"}]),
+        ),
         "/deny" => json!({"uid": uid, "allowed": false, "status": {"code": 422, "message": "not today"}}),
         _ => json!({}),
     };
@@ -100,6 +106,20 @@ async fn a_mutating_webhook_changes_what_is_stored() {
     // Other kinds and verbs are none of its business.
     let patched = api.ok(&format!("PATCH {MAPS}/a"), json!({"metadata": {"labels": {"seen": null}}})).await;
     assert_eq!(patched["metadata"].get("labels"), None);
+}
+
+#[tokio::test]
+async fn a_patch_of_no_use_is_the_webhooks_fault() {
+    for (path, why) in
+        [("/no-object", "it leaves no object"), ("/no-place", "operation 0 of the patch does not apply")]
+    {
+        let (api, hooks) = (Api::new(), serve(admission).await);
+        api.ok(MUTATING, configuration("MutatingWebhookConfiguration", &hooks, path, json!({}))).await;
+        let (code, answer) = api.send(&format!("POST {MAPS}"), map("a")).await;
+        let message =
+            format!("Internal error occurred: webhook \"a.example.com\" sent an unusable patch: {why}");
+        assert_eq!((code, answer["message"].as_str()), (500, Some(&*message)));
+    }
 }
 
 #[tokio::test]
