@@ -440,16 +440,27 @@ impl Books {
 
     /// What the pods of a queue and of those below it hold: all, and those that cannot be preempted.
     fn charged(&self, queue: &str, going_too: bool) -> (i64, i64) {
-        let mut sums = (0, 0);
+        let all = self.holders(queue).filter(|pod| going_too || !pod.deleting);
+        all.fold((0, 0), |(sum, fixed), pod| {
+            (sum + pod.charged(), fixed + if pod.fixed { pod.charged() } else { 0 })
+        })
+    }
+
+    /// The pods of a queue and of those below it that hold something.
+    fn holders(&self, queue: &str) -> impl Iterator<Item = &Pod> {
         // Pods that ask autoscalers for a GPU are in no group, and come and go for as long as somebody waits.
-        let counts = |p: &&Pod| !p.reserves() && p.namespace != "kai-scale-adjust";
-        for pod in self.pods.values().filter(|p| p.holds() && (going_too || !p.deleting)).filter(counts) {
-            if self.ancestors(self.queue_of(pod)).iter().any(|q| q == queue) {
-                sums.0 += pod.charged();
-                sums.1 += if pod.fixed { pod.charged() } else { 0 };
-            }
-        }
-        sums
+        let counts = |p: &&Pod| p.holds() && !p.reserves() && p.namespace != "kai-scale-adjust";
+        let is_below = move |p: &&Pod| self.ancestors(self.queue_of(p)).iter().any(|q| q == queue);
+        self.pods.values().filter(counts).filter(is_below)
+    }
+
+    /// Who holds what of a queue, for whoever reads a finding.
+    fn told(&self, queue: &str) -> String {
+        let told = |pod: &Pod| {
+            let preemptible = if pod.fixed { "" } else { ", preemptible" };
+            format!("{} {} on {}{preemptible}", pod.name, pod.charged(), pod.node)
+        };
+        self.holders(queue).filter(|pod| !pod.deleting).map(told).collect::<Vec<_>>().join("; ")
     }
 
     /// A pod got a node: no queue above it may be beyond its limit, nor beyond its quota by pods that cannot be preempted.
@@ -465,14 +476,18 @@ impl Books {
             let (all, fixed) = self.charged(&name, false);
             if queue.limit >= 0 && all > queue.limit {
                 self.findings.push(format!(
-                    "pod {} brought queue {name} to {all}, its limit is {}",
-                    pod.name, queue.limit
+                    "pod {} brought queue {name} to {all}, its limit is {}: {}",
+                    pod.name,
+                    queue.limit,
+                    self.told(&name)
                 ));
             }
             if queue.quota >= 0 && pod.fixed && fixed > queue.quota {
                 self.findings.push(format!(
-                    "pod {} brought queue {name} to {fixed} by pods that cannot be preempted, its quota is {}",
-                    pod.name, queue.quota
+                    "pod {} brought queue {name} to {fixed} by pods that cannot be preempted, its quota is {}: {}",
+                    pod.name,
+                    queue.quota,
+                    self.told(&name)
                 ));
             }
         }

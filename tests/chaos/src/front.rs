@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request, Response};
-use http_body::Body as _;
 use http_body_util::BodyExt;
 use kube::client::Body;
 use muster_apiserver::ApiServer;
@@ -44,8 +43,6 @@ struct Pages {
     /// How often each process asked for each verb and resource.
     counts: BTreeMap<(&'static str, String), u64>,
     n_named: u64,
-    /// Bytes of what was written, by resource.
-    bytes: BTreeMap<String, u64>,
     /// The ten seconds of the last request, and what was asked in them.
     moment: u64,
     in_it: BTreeMap<(&'static str, String), u64>,
@@ -60,9 +57,6 @@ const FRENZY: u64 = 20_000;
 /// time from going on.
 const READ: Duration = Duration::from_millis(1);
 const WRITE: Duration = Duration::from_millis(2);
-
-/// What the server remembers of a resource's past at the most.
-const HISTORY: u64 = 32 << 20;
 
 /// What was asked so far; clones are the same journal.
 #[derive(Debug, Clone)]
@@ -141,19 +135,6 @@ impl Journal {
                 line.bytes().fold(hash, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
             })
         })
-    }
-
-    /// About how many bytes the server's own memory of changes holds, which is bounded for each resource.
-    pub fn history(&self) -> u64 {
-        self.with(|pages| pages.bytes.values().map(|n| *n.min(&HISTORY)).sum())
-    }
-
-    fn weigh(&self, target: &Target, bytes: u64) {
-        let resource = target.resource.split('/').next().unwrap_or_default();
-        self.with(|pages| match pages.bytes.get_mut(resource) {
-            Some(sum) => *sum += bytes,
-            None => drop(pages.bytes.insert(resource.to_owned(), bytes)),
-        });
     }
 
     /// Everything that is remembered, for comparing two runs.
@@ -278,9 +259,6 @@ impl Service<Request<Body>> for Front {
             let answer = Service::<Request<Body>>::call(&mut server, request).await;
             let status = answer.as_ref().map_or(0, |answer| answer.status().as_u16());
             journal.write(who, &target, what, status, said);
-            if let Some(answer) = answer.as_ref().ok().filter(|_| !reads && status < 300) {
-                journal.weigh(&target, answer.body().size_hint().exact().unwrap_or_default());
-            }
             answer.map_err(Into::into)
         })
     }

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use muster_apiserver::ApiServer;
+use muster_apiserver::store::Memory;
 use muster_runtime::api::{Delete, Patch};
 use muster_runtime::{Api, ApiError, Clock, Context};
 use muster_scheduler::BindMode;
@@ -82,12 +83,15 @@ impl World {
         let base = if same_thread { "2026-01-01T00:00:00Z".parse()? } else { Clock::system().now() };
         let clock = Clock::starting_at(base);
         let admission = Arc::new(Admission::default());
-        let server = ApiServer::new(muster_apiserver::Options {
+        // On the wall clock memory is looked at, which must not take hours to become flat.
+        let store = if same_thread { Memory::new() } else { Memory::remembering(1 << 20) };
+        let options = muster_apiserver::Options {
             clock: muster_apiserver::Clock::starting_at(base),
             hooks: vec![admission.clone()],
             seed: same_thread.then_some(seed),
             ..muster_apiserver::Options::default()
-        });
+        };
+        let server = ApiServer::with_store(options, Arc::new(store));
         let kai = muster_api::crd::crds(Some(&[muster_api::crd::System::Kai]));
         server.install_crds(kai).map_err(|error| anyhow::anyhow!("a CRD was refused: {error:?}"))?;
         let inside = CancellationToken::new();

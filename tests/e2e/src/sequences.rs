@@ -882,7 +882,10 @@ pub fn is_listed(acts: &[Act], theirs: &[Value], found: &[(usize, Vec<String>)])
             is_scaled |= answer["status"] == 200 && without_spec.get(&object) == Some(&true);
         } else if body["kind"] == "Widget" {
             let object = match act.method {
-                "POST" => format!("{object}/{}", body["metadata"]["name"].as_str().unwrap_or_default().replace("<run>", "$S")),
+                "POST" => format!(
+                    "{object}/{}",
+                    body["metadata"]["name"].as_str().unwrap_or_default().replace("<run>", "$S")
+                ),
                 _ => object,
             };
             without_spec.insert(object, body.get("spec").is_none());

@@ -36,6 +36,8 @@ struct Inner {
     given: Revision,
     /// Watchers know of everything up to here. Without a journal that is all there is.
     told: Revision,
+    /// How much text the history of a table may hold.
+    history_bytes: usize,
     tables: HashMap<Table, Rows>,
 }
 
@@ -72,13 +74,13 @@ impl Rows {
     }
 
     /// Notes a change. What watchers were not told of yet stays, whatever its size; what they may know, they learn now.
-    fn record(&mut self, change: Change, told: Revision) {
+    fn record(&mut self, change: Change, told: Revision, most: usize) {
         self.history_bytes += change.object.text.len();
         if change.revision <= told {
             self.changed.send_replace(change.revision);
         }
         self.history.push_back(change);
-        while self.history_bytes > HISTORY_BYTES
+        while self.history_bytes > most
             && self.history.len() > HISTORY_MIN
             && let Some(old) = self.history.pop_front_if(|old| old.revision <= told)
         {
@@ -117,6 +119,13 @@ impl Memory {
     /// An empty store.
     pub fn new() -> Memory {
         Restore::default().finish(1, None)
+    }
+
+    /// An empty store that remembers so many bytes of the past of each table, and a few changes whatever their size.
+    pub fn remembering(history_bytes: usize) -> Memory {
+        let memory = Memory::new();
+        memory.lock().history_bytes = history_bytes;
+        memory
     }
 
     /// Ends a write: without a journal, watchers learn of it at once.
@@ -159,12 +168,18 @@ impl Restore {
         let previous =
             if deleted { rows.objects.remove(&object.key) } else { rows.objects.insert(object.clone()) };
         let revision = object.revision;
-        rows.record(Change { revision, object, previous, deleted }, revision);
+        rows.record(Change { revision, object, previous, deleted }, revision, HISTORY_BYTES);
     }
 
     /// The store at a revision. The empty one is at 1, so that no list ever reports 0, which means "any" to clients.
     pub fn finish(self, revision: Revision, journal: Option<Journal>) -> Memory {
-        let inner = Inner { revision, given: revision, told: revision, tables: self.tables };
+        let inner = Inner {
+            revision,
+            given: revision,
+            told: revision,
+            history_bytes: HISTORY_BYTES,
+            tables: self.tables,
+        };
         Memory { inner: Mutex::new(inner), any: watch::channel(revision).0, journal }
     }
 }
@@ -341,7 +356,7 @@ impl Store for Memory {
             Some(journal) => journal(table, &change),
             None => inner.told = revision,
         }
-        rows.record(change, inner.told);
+        rows.record(change, inner.told, inner.history_bytes);
         self.unlock(guard);
         Ok(object)
     }
@@ -364,7 +379,7 @@ impl Store for Memory {
             Some(journal) => journal(&table.into(), &change),
             None => inner.told = revision,
         }
-        rows.record(change, inner.told);
+        rows.record(change, inner.told, inner.history_bytes);
         self.unlock(guard);
         Ok(object)
     }
