@@ -34,9 +34,10 @@ fn halves(nodes: &[&str], in_use: Option<Name>) -> Cluster {
 
 fn opened(cluster: Cluster) -> Name {
     let decisions = Engine::build(cluster, Policy::default()).0.cycle(NOON);
-    let placed: Vec<_> = decisions.binds.iter().map(|bind| bind.placement.gpu_groups.as_slice()).collect();
-    let [[name]] = placed.as_slice() else { panic!("one pod on one GPU, not {placed:?}") };
-    name.clone()
+    let placed: Vec<Name> =
+        decisions.binds.iter().flat_map(|bind| bind.placement.gpu_groups.clone()).collect();
+    assert_eq!(placed.len(), 1, "one pod on one GPU, not {placed:?}");
+    placed[0].clone()
 }
 
 #[test]
