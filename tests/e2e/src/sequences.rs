@@ -891,7 +891,7 @@ pub fn is_listed(acts: &[Act], theirs: &[Value], found: &[(usize, Vec<String>)])
             without_spec.insert(object, body.get("spec").is_none());
         }
     }
-    is_scaled && found.iter().all(|(n, _)| acts[*n].watch)
+    is_scaled && !found.is_empty() && found.iter().all(|(n, _)| acts[*n].watch)
 }
 
 /// Where two servers' answers to one sequence differ: the number of the request, and what differs.
