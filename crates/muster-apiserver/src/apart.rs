@@ -13,6 +13,7 @@ use k8s_merge::apply::Record;
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// A stored object, in parts.
@@ -67,9 +68,7 @@ impl Apart {
     /// The stored form. `node` is where the pod is from now on.
     pub fn draft(&self, served: &Served, node: Option<&str>) -> Draft {
         let metadata = self.members.get("metadata").and_then(Value::as_object);
-        let mut text = open_text(metadata);
-        add_record(&mut text, &self.record);
-        text.push(b'}');
+        let (mut text, record) = open_text(metadata, &self.record);
         for (name, raw) in &self.rest {
             add_member(&mut text, name, raw);
         }
@@ -78,7 +77,9 @@ impl Apart {
         }
         text.push(b'}');
         let text = String::from_utf8(text).expect("serde_json and the record write UTF-8");
-        Draft::new(BEFORE_REVISION, text, self.facts(served, node))
+        let mut facts = self.facts(served, node);
+        facts.record = from_the_end(&text, record);
+        Draft::new(BEFORE_REVISION, text, facts)
     }
 
     fn facts(&self, served: &Served, node: Option<&str>) -> Facts {
@@ -112,6 +113,12 @@ pub fn add_record(text: &mut Vec<u8>, record: &Record) {
     record.print(&mut list);
     text.extend_from_slice(b",\"managedFields\":");
     text.extend_from_slice(list.as_bytes());
+}
+
+/// A place in a text, counted from its end: the revision that the store will put before the text changes nothing about it.
+pub fn from_the_end(text: &str, place: Range<usize>) -> Option<(u32, u32)> {
+    let from_end = |at: usize| u32::try_from(text.len() - at).ok();
+    if place.is_empty() { None } else { from_end(place.start).zip(from_end(place.end)) }
 }
 
 /// The members of a stored object: those that bookkeeping is about, and the text of the others.

@@ -53,3 +53,4 @@ pub use clock::Clock;
 pub use k8s_builtin::KubeVersion;
 pub use reply::Body;
 pub use server::{ApiServer, Converter, Options};
+pub use service::Inside;

@@ -8,12 +8,22 @@ pub enum Form {
     /// The object as it is.
     #[default]
     Object,
+    /// The same without the record of its field managers, for programs in the server's own process, which never look at it. Nobody can ask for
+    /// it from outside: a record may be there nevertheless.
+    Lean,
     /// A `meta.k8s.io/v1` Table.
     Table,
     /// Only the metadata of objects.
     Metadata,
     /// An aggregated discovery document of this version (`v2`, `v2beta1`).
     Discovery(&'static str),
+}
+
+impl Form {
+    /// Whether it is objects that are asked for, with or without their record.
+    pub fn is_object(self) -> bool {
+        matches!(self, Form::Object | Form::Lean)
+    }
 }
 
 /// Encoding of an object: JSON, or YAML for the curious.

@@ -57,17 +57,26 @@ impl Filter {
 
 /// Whether stored text can be handed out without parsing it.
 pub fn is_plain(served: &Served, form: Form, stored: &Stored) -> bool {
-    form == Form::Object && served.is_stored_as_served(stored.revision)
+    form.is_object() && served.is_stored_as_served(stored.revision)
+}
+
+/// The stored members of an object, from a place in its text on.
+fn add_text(stored: &Stored, from: usize, form: Form, out: &mut String) {
+    let text = &stored.text;
+    let record = stored.facts.record.filter(|_| form == Form::Lean);
+    let (begin, end) = record.map_or((0, 0), |(begin, end)| (begin as usize, end as usize));
+    out.push_str(&text[from..text.len() - begin]);
+    out.push_str(&text[text.len() - end..]);
 }
 
 /// `{"kind":..,"apiVersion":..,` followed by the stored members.
-pub fn splice(served: &Served, stored: &Stored, out: &mut String) {
+pub fn splice(served: &Served, stored: &Stored, form: Form, out: &mut String) {
     out.push_str("{\"kind\":\"");
     out.push_str(&served.kind);
     out.push_str("\",\"apiVersion\":\"");
     out.push_str(&served.api_version());
     out.push_str("\",");
-    out.push_str(&stored.text[1..]);
+    add_text(stored, 1, form, out);
 }
 
 /// Items of built-in lists carry no type of their own, those of custom ones do: as the real server has it.
@@ -138,7 +147,7 @@ impl ApiServer {
         let stored = self.must_find(served, key)?;
         if is_plain(served, form, &stored) {
             let mut text = String::with_capacity(stored.text.len() + 64);
-            splice(served, &stored, &mut text);
+            splice(served, &stored, form, &mut text);
             return Ok(Reply::text(200, text));
         }
         let object = self.read(&stored, served).await?;
@@ -161,7 +170,7 @@ impl ApiServer {
                 table::table(served, &[object], include, self.clock().now(), metadata, true)
             }
             Form::Metadata => table::partial(&object),
-            Form::Object | Form::Discovery(_) => object,
+            Form::Object | Form::Lean | Form::Discovery(_) => object,
         }
     }
 
@@ -216,14 +225,14 @@ impl ApiServer {
             page.next = None;
         }
         let selective = !query.labels.0.is_empty() || !query.fields.0.is_empty();
-        let metadata = if form == Form::Object {
+        let metadata = if form.is_object() {
             list_metadata(served, &page, selective)
         } else {
             page_metadata(&page, selective)
         };
         let is_as_served = |stored: &Stored| served.is_stored_as_served(stored.revision);
-        if form == Form::Object && page.items.iter().all(is_as_served) {
-            return Ok(Reply::text(200, plain_list(served, &page, &metadata)));
+        if form.is_object() && page.items.iter().all(is_as_served) {
+            return Ok(Reply::text(200, plain_list(served, &page, &metadata, form)));
         }
         let mut objects = Vec::with_capacity(page.items.len());
         for stored in &page.items {
@@ -241,7 +250,7 @@ impl ApiServer {
                     // No items are no list, as the real server has it.
                     "items": (!objects.is_empty()).then(|| objects.iter().map(table::partial).collect::<Vec<_>>()),
                 }),
-                Form::Object | Form::Discovery(_) => {
+                Form::Object | Form::Lean | Form::Discovery(_) => {
                     strip_item_types(served, &mut objects);
                     json!({
                         "kind": served.list_kind, "apiVersion": served.api_version(), "metadata": metadata,
@@ -350,7 +359,7 @@ fn page_metadata(page: &Page, selective: bool) -> Value {
     metadata
 }
 
-fn plain_list(served: &Served, page: &Page, metadata: &Value) -> String {
+fn plain_list(served: &Served, page: &Page, metadata: &Value, form: Form) -> String {
     let size: usize = page.items.iter().map(|i| i.text.len() + 64).sum();
     let mut out = String::with_capacity(size + 256);
     out.push_str(&format!(
@@ -365,9 +374,9 @@ fn plain_list(served: &Served, page: &Page, metadata: &Value) -> String {
             out.push(',');
         }
         if typed {
-            splice(served, item, &mut out);
+            splice(served, item, form, &mut out);
         } else {
-            out.push_str(&item.text);
+            add_text(item, 0, form, &mut out);
         }
     }
     out.push_str("]}");

@@ -6,7 +6,7 @@
 //! stamp the resourceVersion and the facts that selectors and garbage collection use.
 
 use crate::admission::Hook;
-use crate::apart::{Apart, add_record};
+use crate::apart::{Apart, add_record, from_the_end};
 use crate::clock::Clock;
 use crate::crd::{self, Custom, Era};
 use crate::derived::Derived;
@@ -523,9 +523,7 @@ fn established(crd: &Value) -> bool {
 /// The stored form of an object but for its revision: without `apiVersion` and `kind`.
 fn draft(served: &Served, object: &Value, record: &Record) -> Draft {
     // Written member by member: on the hot path of every write, a copy of the object would cost more than its text.
-    let mut text = open_text(object.get("metadata").and_then(Value::as_object));
-    add_record(&mut text, record);
-    text.push(b'}');
+    let (mut text, record) = open_text(object.get("metadata").and_then(Value::as_object), record);
     let members = object.as_object().into_iter().flatten();
     for (name, value) in members.filter(|(k, _)| !matches!(k.as_str(), "apiVersion" | "kind" | "metadata")) {
         add_member(&mut text, name, value);
@@ -534,20 +532,36 @@ fn draft(served: &Served, object: &Value, record: &Record) -> Draft {
     let text = String::from_utf8(text).expect("serde_json writes UTF-8");
     let mut facts = facts_of_metadata(object);
     facts.fields = strategy::selectable(served, |label| strategy::field(served, object, label));
+    facts.record = from_the_end(&text, record);
     Draft::new(BEFORE_REVISION, text, facts)
 }
 
 /// The text of an object up to its revision.
 pub(crate) const BEFORE_REVISION: &str = "{\"metadata\":{\"resourceVersion\":\"";
 
-/// The text of an object from after its revision up to the last member of its metadata.
-pub(crate) fn open_text(metadata: Option<&Map<String, Value>>) -> Vec<u8> {
+/// The text of an object from after its revision up to the end of its metadata, and where in it the record of field managers is, which comes by itself or
+/// as one of the members.
+pub(crate) fn open_text(
+    metadata: Option<&Map<String, Value>>,
+    record: &Record,
+) -> (Vec<u8>, std::ops::Range<usize>) {
     let mut text = Vec::with_capacity(6 << 10);
+    let mut place = 0..0;
     text.push(b'"');
     for (name, value) in metadata.into_iter().flatten().filter(|(k, _)| *k != "resourceVersion") {
+        let begin = text.len();
         add_member(&mut text, name, value);
+        if name == "managedFields" {
+            place = begin..text.len();
+        }
     }
-    text
+    if !record.is_empty() {
+        let begin = text.len();
+        add_record(&mut text, record);
+        place = begin..text.len();
+    }
+    text.push(b'}');
+    (text, place)
 }
 
 /// Adds `,"name":value`.
@@ -579,5 +593,6 @@ pub(crate) fn facts_of_metadata(object: &Value) -> Facts {
             .filter_map(|o| o["uid"].as_str().map(Arc::from))
             .collect(),
         terminating: meta::terminating(object),
+        record: None,
     }
 }

@@ -195,7 +195,7 @@ impl Feed {
             chunk.push_str("{\"type\":\"");
             chunk.push_str(kind);
             chunk.push_str("\",\"object\":");
-            splice(&self.served, object, chunk);
+            splice(&self.served, object, self.form, chunk);
             chunk.push_str("}\n");
         } else {
             let value = match self.server.read(object, &self.served).await {
@@ -222,7 +222,7 @@ impl Feed {
                 table::table(&self.served, &[object], self.include, now, metadata, header)
             }
             Form::Metadata => table::partial(&object),
-            Form::Object | Form::Discovery(_) => object,
+            Form::Object | Form::Lean | Form::Discovery(_) => object,
         }
     }
 
@@ -240,7 +240,7 @@ impl Feed {
                 "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": metadata,
                 "columnDefinitions": [], "rows": [],
             }),
-            Form::Object | Form::Discovery(_) => {
+            Form::Object | Form::Lean | Form::Discovery(_) => {
                 json!({"kind": self.served.kind, "apiVersion": self.served.api_version(), "metadata": metadata})
             }
         };

@@ -311,7 +311,7 @@ impl ApiServer {
         let reply = match &written.stored {
             Some(stored) if is_plain(&cx.served, cx.form, stored) => {
                 let mut text = String::with_capacity(stored.text.len() + 128);
-                splice(&cx.served, stored, &mut text);
+                splice(&cx.served, stored, cx.form, &mut text);
                 Reply::text(code, text)
             }
             _ => {

@@ -4,12 +4,13 @@
 //! order; after a gap, what the new list no longer has is reported as gone. Must stay true: what was handed out and not
 //! reported as gone is there, as far as the server said; nothing is handed out twice in a row unchanged after a gap.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 use futures::AsyncBufReadExt;
-use serde::Deserialize;
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -50,18 +51,95 @@ pub enum Seen<'a> {
     Absent,
 }
 
-#[derive(Deserialize)]
+/// What tells an object from others, and its version.
+#[derive(Default)]
 struct Head {
-    metadata: HeadMeta,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct HeadMeta {
     name: String,
     namespace: String,
     uid: String,
     resource_version: String,
+}
+
+impl Head {
+    /// Reads the head of an object, and nothing behind it: whoever the object is for reads the rest. `None` if there is no metadata to be read.
+    fn of(text: &str) -> Option<Head> {
+        let mut head = Head::default();
+        let mut from = serde_json::Deserializer::from_str(text);
+        let found = TopSeed(&mut head).deserialize(&mut from);
+        // Having stopped half way is an error to the parser.
+        (found.is_ok() || !head.resource_version.is_empty()).then_some(head)
+    }
+
+    fn is_whole(&self) -> bool {
+        ![&self.name, &self.namespace, &self.uid, &self.resource_version].into_iter().any(String::is_empty)
+    }
+}
+
+/// The members of an object, up to its metadata.
+struct TopSeed<'a>(&'a mut Head);
+
+/// The members of metadata, until the head is whole.
+struct MetaSeed<'a>(&'a mut Head);
+
+impl<'de> DeserializeSeed<'de> for TopSeed<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
+        from.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for TopSeed<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(name) = map.next_key::<Cow<'de, str>>()? {
+            if name == "metadata" {
+                return map.next_value_seed(MetaSeed(self.0));
+            }
+            map.next_value::<IgnoredAny>()?;
+        }
+        Err(serde::de::Error::missing_field("metadata"))
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for MetaSeed<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
+        from.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for MetaSeed<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("metadata")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(name) = map.next_key::<Cow<'de, str>>()? {
+            match &*name {
+                "name" => self.0.name = map.next_value()?,
+                "namespace" => self.0.namespace = map.next_value()?,
+                "uid" => self.0.uid = map.next_value()?,
+                "resourceVersion" => self.0.resource_version = map.next_value()?,
+                _ => {
+                    map.next_value::<IgnoredAny>()?;
+                    continue;
+                }
+            }
+            if self.0.is_whole() {
+                break;
+            }
+        }
+        Ok(())
+    }
 }
 
 /// What was handed out.
@@ -214,14 +292,14 @@ impl Known {
     /// Takes one watch line. Out: the version to go on from, or `None` when the list must be read again.
     fn take(&mut self, line: &str, sink: &mut impl FnMut(Seen<'_>)) -> Option<String> {
         let line = WatchLine::read(line).ok()?;
-        let head: Head = serde_json::from_str(line.object).ok()?;
-        let version = head.metadata.resource_version.clone();
+        let head = Head::of(line.object)?;
+        let version = head.resource_version.clone();
         match line.kind {
             "ADDED" | "MODIFIED" => {
                 self.enter(head, line.object, sink);
             }
             "DELETED" => {
-                let key = Key::new(head.metadata.namespace, head.metadata.name);
+                let key = Key::new(head.namespace, head.name);
                 self.gone(&key, sink);
             }
             "BOOKMARK" => {}
@@ -232,12 +310,12 @@ impl Known {
     }
 
     fn put(&mut self, text: &str, sink: &mut impl FnMut(Seen<'_>)) -> Option<Key> {
-        let head: Head = serde_json::from_str(text).ok()?;
+        let head = Head::of(text)?;
         Some(self.enter(head, text, sink))
     }
 
     fn enter(&mut self, head: Head, text: &str, sink: &mut impl FnMut(Seen<'_>)) -> Key {
-        let HeadMeta { name, namespace, uid, resource_version } = head.metadata;
+        let Head { name, namespace, uid, resource_version } = head;
         let key = Key::new(namespace, name);
         if let Some((old_uid, old_version)) = self.objects.get(&key) {
             if *old_uid == uid && *old_version == resource_version {
@@ -306,5 +384,27 @@ mod tests {
         check(known, &line("DELETED", &object("a", "2", 10)), Some("10"), &[]);
         check(known, &line("ERROR", r#"{"code":410,"metadata":{}}"#), None, &[]);
         check(known, "{nonsense", None, &[]);
+    }
+
+    #[test]
+    fn heads_are_read_and_nothing_behind_them() {
+        let check = |text: &str, expected: Option<[&str; 4]>| {
+            let got = Head::of(text).map(|h| [h.namespace, h.name, h.uid, h.resource_version]);
+            assert_eq!(got, expected.map(|e| e.map(str::to_owned)), "{text}");
+        };
+        check(&object("a", "1", 3), Some(["ns", "a", "1", "3"]));
+        // Whatever the order, and with other metadata before.
+        check(
+            r#"{"spec":{"metadata":{"name":"no"}},"metadata":{"labels":{"name":"no"},"uid":"1","resourceVersion":"3","name":"a","namespace":"n\u0073"}}"#,
+            Some(["ns", "a", "1", "3"]),
+        );
+        check(
+            r#"{"metadata":{"name":"node","uid":"1","resourceVersion":"3"},"spec":{}}"#,
+            Some(["", "node", "1", "3"]),
+        );
+        check(r#"{"code":410,"metadata":{}}"#, Some(["", "", "", ""]));
+        for nothing in ["{}", "[]", r#"{"metadata":7}"#, r#"{"metadata":{"name":7}}"#, r#"{"metadata":"#] {
+            check(nothing, None);
+        }
     }
 }

@@ -26,6 +26,7 @@ pub mod spelling;
 pub mod store;
 
 mod context;
+mod objects;
 mod stores;
 mod strings;
 mod word;

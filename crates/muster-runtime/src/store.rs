@@ -8,7 +8,7 @@
 //! The list and watch loop is our own rather than kube-runtime's, because it decodes into slim kinds, and because
 //! entering our own writes needs the version of each list.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -21,6 +21,7 @@ use crate::api::{Api, ApiError, Patch, Scope, WatchLine, decode};
 use crate::follow::watch_on;
 use crate::json::{merge_patch, same_but_zeros};
 use crate::object::{Key, Meta, Object};
+use crate::objects::Objects;
 
 /// What happened to one object.
 pub struct Change<'a, T> {
@@ -66,11 +67,7 @@ pub struct Store<T> {
 }
 
 struct State<T> {
-    objects: BTreeMap<Key, Arc<T>>,
-    /// Names by controller uid.
-    owned: HashMap<String, BTreeSet<Key>>,
-    /// Names of objects without a controller.
-    orphans: BTreeSet<Key>,
+    objects: Objects<T>,
     gone: HashSet<String>,
     gone_order: VecDeque<String>,
     /// Versions of our own writes whose answers were entered, until the watch tells of them too.
@@ -83,9 +80,7 @@ impl<T: Object> Store<T> {
             api,
             scope,
             state: RwLock::new(State {
-                objects: BTreeMap::new(),
-                owned: HashMap::new(),
-                orphans: BTreeSet::new(),
+                objects: Objects::default(),
                 gone: HashSet::new(),
                 gone_order: VecDeque::new(),
                 own: HashSet::new(),
@@ -105,45 +100,35 @@ impl<T: Object> Store<T> {
         self.read(|state| state.objects.get(key).cloned())
     }
 
+    /// All objects in the order of their keys, which costs sorting them.
     pub fn all(&self) -> Vec<Arc<T>> {
-        self.read(|state| state.objects.values().cloned().collect())
+        self.read(|state| state.objects.sorted())
     }
 
+    /// The keys of all objects, in order.
     pub fn keys(&self) -> Vec<Key> {
-        self.read(|state| state.objects.keys().cloned().collect())
+        let mut keys: Vec<Key> = self.read(|state| state.objects.iter().map(|object| object.key()).collect());
+        keys.sort_unstable();
+        keys
     }
 
+    /// The objects of a namespace, in order of name.
     pub fn in_namespace(&self, namespace: &str) -> Vec<Arc<T>> {
-        let from = Key::new(namespace, "");
-        self.read(|state| {
-            state
-                .objects
-                .range(from..)
-                .take_while(|(key, _)| key.namespace == namespace)
-                .map(|(_, object)| object.clone())
-                .collect()
-        })
+        self.read(|state| state.objects.in_namespace(namespace))
     }
 
     /// The objects that the owner with this uid controls, in order of name.
     pub fn owned_by(&self, uid: &str) -> Vec<Arc<T>> {
-        self.read(|state| {
-            let keys = state.owned.get(uid).into_iter().flatten();
-            keys.filter_map(|key| state.objects.get(key).cloned()).collect()
-        })
+        self.read(|state| state.objects.owned_by(uid).cloned().collect())
     }
 
     /// The objects of a namespace that nobody controls.
     pub fn orphans_in(&self, namespace: &str) -> Vec<Arc<T>> {
-        let from = Key::new(namespace, "");
-        self.read(|state| {
-            let keys = state.orphans.range(from..).take_while(|key| key.namespace == namespace);
-            keys.filter_map(|key| state.objects.get(key).cloned()).collect()
-        })
+        self.read(|state| state.objects.orphans_in(namespace).cloned().collect())
     }
 
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.read(|state| state.objects.is_empty())
     }
 
     pub fn len(&self) -> usize {
@@ -198,12 +183,7 @@ impl<T: Object> Store<T> {
         let old = {
             let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
             let newer = |old: &Arc<T>| old.meta().version() < meta.version();
-            let old =
-                if state.objects.get(&key).is_some_and(newer) { state.objects.remove(&key) } else { None };
-            if let Some(old) = &old {
-                state.unlink(&key, old);
-            }
-            old
+            if state.objects.get(&key).is_some_and(newer) { state.objects.remove(&key) } else { None }
         };
         if let Some(old) = old {
             self.tell(Some(&old), None);
@@ -353,12 +333,15 @@ impl<T: Object> Store<T> {
         {
             let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
             let listed: HashSet<Key> = items.iter().map(|item| item.key()).collect();
-            let lost: Vec<(Key, String)> = state
+            let mut lost: Vec<(Key, String)> = state
                 .objects
                 .iter()
-                .filter(|(key, object)| !listed.contains(key) && object.meta().version() <= version)
-                .map(|(key, object)| (key.clone(), object.meta().uid.clone()))
+                .filter(|object| object.meta().version() <= version)
+                .map(|object| (object.key(), object.meta().uid.clone()))
+                .filter(|(key, _)| !listed.contains(key))
                 .collect();
+            // Observers hear of them in the order of their names.
+            lost.sort_unstable();
             for (key, uid) in lost {
                 if let Some(old) = state.remove(&key, &uid) {
                     gone.push(old);
@@ -407,26 +390,14 @@ impl<T: Object> State<T> {
         if self.gone.contains(&meta.uid) {
             return None;
         }
-        let key = object.key();
-        let old = self.objects.get(&key).cloned();
-        if let Some(old) = &old {
+        if let Some(old) = self.objects.get(&object.key()) {
             let same = old.meta().uid == meta.uid;
             // Versions grow over the whole collection, so this also holds between an object and its successor.
             if meta.version() <= old.meta().version() && (same || meta.version() != 0) {
                 return None;
             }
-            self.unlink(&key, old);
         }
-        match meta.controller() {
-            Some(owner) => {
-                self.owned.entry(owner.uid.clone()).or_default().insert(key.clone());
-            }
-            None => {
-                self.orphans.insert(key.clone());
-            }
-        }
-        self.objects.insert(key, object);
-        Some(old)
+        Some(self.objects.insert(object))
     }
 
     fn remove(&mut self, key: &Key, uid: &str) -> Option<Arc<T>> {
@@ -441,25 +412,7 @@ impl<T: Object> State<T> {
         if self.objects.get(key)?.meta().uid != uid {
             return None;
         }
-        let old = self.objects.remove(key)?;
-        self.unlink(key, &old);
-        Some(old)
-    }
-
-    fn unlink(&mut self, key: &Key, old: &Arc<T>) {
-        match old.meta().controller() {
-            Some(owner) => {
-                if let Some(keys) = self.owned.get_mut(&owner.uid) {
-                    keys.remove(key);
-                    if keys.is_empty() {
-                        self.owned.remove(&owner.uid);
-                    }
-                }
-            }
-            None => {
-                self.orphans.remove(key);
-            }
-        }
+        self.objects.remove(key)
     }
 }
 
@@ -497,7 +450,7 @@ pub(crate) mod tests {
         Pod = "" "v1" "Pod" "pods";
     }
 
-    fn pod(name: &str, uid: &str, version: u64, owner: &str) -> Pod {
+    pub(crate) fn pod(name: &str, uid: &str, version: u64, owner: &str) -> Pod {
         let mut pod = Pod::default();
         pod.metadata.namespace = "ns".into();
         pod.metadata.name = name.into();

@@ -10,6 +10,7 @@ use muster_runtime::object::Resource;
 use muster_runtime::{Api, Key};
 use muster_translate::Kind;
 use serde_json::Value;
+use std::collections::HashSet;
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinSet;
@@ -77,4 +78,52 @@ pub fn start(
 pub fn resource(kind: Kind) -> Resource {
     let (group, version, plural) = kind.resource();
     Resource { group, version, kind: kind.name(), plural }
+}
+
+/// The inputs without those that a later one makes superfluous: states that an object has left by now. Under load a pod is bound, started and perhaps over
+/// within the inputs of one cycle, and only its last state is worth reading.
+pub fn newest(inputs: Vec<Input>) -> Vec<Input> {
+    let mut later: HashSet<(Kind, &Key)> = HashSet::new();
+    let mut keep: Vec<bool> = Vec::with_capacity(inputs.len());
+    for input in inputs.iter().rev() {
+        keep.push(match input {
+            Input::Text(kind, key, _) => later.insert((*kind, key)),
+            Input::Gone(kind, key) => {
+                // What came before is another object of the same name.
+                later.remove(&(*kind, key));
+                true
+            }
+            _ => true,
+        });
+    }
+    inputs.into_iter().zip(keep.into_iter().rev()).filter_map(|(input, keep)| keep.then_some(input)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_states_that_an_object_has_left_are_passed_over() {
+        let shown = |input: &Input| match input {
+            Input::Text(kind, key, text) => format!("{} {key} {text}", kind.name()),
+            Input::Gone(kind, key) => format!("{} {key} gone", kind.name()),
+            other => format!("{other:?}"),
+        };
+        let text = |kind, name: &str, text: &str| Input::Text(kind, Key::new("ns", name), text.into());
+        let inputs = vec![
+            text(Kind::Pod, "a", "1"),
+            text(Kind::Pod, "b", "1"),
+            text(Kind::PodGroup, "a", "1"),
+            text(Kind::Pod, "a", "2"),
+            Input::Gone(Kind::Pod, Key::new("ns", "a")),
+            text(Kind::Pod, "a", "3"),
+            Input::Known(Kind::Pod),
+            text(Kind::Pod, "a", "4"),
+        ];
+        let got: Vec<String> = newest(inputs).iter().map(shown).collect();
+        let expected =
+            ["Pod ns/b 1", "PodGroup ns/a 1", "Pod ns/a 2", "Pod ns/a gone", "Known(Pod)", "Pod ns/a 4"];
+        assert_eq!(got, expected);
+    }
 }

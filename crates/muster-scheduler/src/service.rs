@@ -140,7 +140,7 @@ async fn run(mut inputs: UnboundedReceiver<Input>, publisher: Publisher, cx: &Co
         while publisher.busy() > options.most_in_flight {
             tokio::time::sleep(options.window).await;
         }
-        let taken = std::mem::take(&mut batch);
+        let taken = ingest::newest(std::mem::take(&mut batch));
         let at = now(&clock);
         n_cycles += 1;
         let span = tracing::info_span!("cycle", n = n_cycles, inputs = taken.len());

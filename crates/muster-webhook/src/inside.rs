@@ -1,8 +1,7 @@
 //! Admission in the server's own process: every hook that a request passes, one after the other.
 //!
 //! In: a request as a server sees it. Out: the object as the hooks that change objects leave it, or what the hooks that judge say of it. Must stay
-//! true: as in Kubernetes each hook sees the object as the one before left it, and those that judge see it last; the answer has the warnings of all
-//! and the sum of their patches.
+//! true: as in Kubernetes each hook sees the object as the one before left it, and those that judge see it last; the answer has the warnings of all.
 
 use std::sync::OnceLock;
 
@@ -49,15 +48,11 @@ impl Door {
         self.reviewer.get().is_some()
     }
 
-    /// Passes an object through the hooks that change it. An error: a patch that cannot be applied.
-    pub fn change(
-        &self,
-        passing: &Passing<'_>,
-        object: &mut Value,
-    ) -> Result<Verdict, json_patch::PatchError> {
+    /// Passes an object through the hooks that change it.
+    pub fn change(&self, passing: &Passing<'_>, object: &mut Value) -> Verdict {
         match self.reviewer.get() {
             Some(reviewer) => reviewer.change(passing, object, &*self.uid),
-            None => Ok(Verdict::default()),
+            None => Verdict::default(),
         }
     }
 
@@ -69,26 +64,21 @@ impl Door {
 
 impl Reviewer {
     /// Passes an object through the hooks that change it, up to the first that refuses it.
-    pub fn change(
-        &self,
-        passing: &Passing<'_>,
-        object: &mut Value,
-        uid: &dyn Fn() -> String,
-    ) -> Result<Verdict, json_patch::PatchError> {
+    pub fn change(&self, passing: &Passing<'_>, object: &mut Value, uid: &dyn Fn() -> String) -> Verdict {
         let mut sum = Verdict::default();
         for hook in passing.hooks(true) {
             // Only pods get names that must be new.
             let uid = if hook == Hook::MutatePod { uid() } else { String::new() };
-            let verdict = self.judge(hook, &passing.asked(object, &uid));
-            if !verdict.patch.is_empty() {
-                json_patch::patch(object, &verdict.patch)?;
+            let mut verdict = self.judge(hook, &passing.asked(object, &uid));
+            if let Some(made) = verdict.made.take() {
+                *object = made;
             }
             sum.add(verdict);
             if !sum.allows() {
                 break;
             }
         }
-        Ok(sum)
+        sum
     }
 
     /// Passes an object through the hooks that judge it, up to the first that refuses it.
@@ -152,21 +142,17 @@ mod tests {
                "spec": {"schedulerName": "kai-scheduler", "containers": [{"name": "a"}]}})
     }
 
-    /// What two hooks do to one pod is done, and the patch is of both.
+    /// What two hooks do to one pod is done.
     #[test]
     fn each_hook_sees_what_the_one_before_did() {
         let door = door(Given { local_queues: Some(Default::default()), ..Given::default() });
-        let (mut changed, mut patched) = (pod(), pod());
-        let verdict = door.change(&passing("", "pods"), &mut changed).unwrap();
-        json_patch::patch(&mut patched, &verdict.patch).unwrap();
-        assert_eq!(changed, patched);
+        let mut changed = pod();
+        assert!(door.change(&passing("", "pods"), &mut changed).allows());
         assert_eq!(changed["metadata"]["annotations"]["group"], "g");
         assert_eq!(changed["spec"]["schedulingGates"], json!([{"name": "kueue.x-k8s.io/admission"}]));
         let mut again = changed.clone();
-        assert_eq!(
-            door.change(&passing("", "pods"), &mut again).unwrap().patch,
-            json_patch::Patch::default()
-        );
+        assert!(door.change(&passing("", "pods"), &mut again).allows());
+        assert_eq!(again, changed, "a second look changes nothing");
         assert!(door.judge(&passing("", "pods"), &changed).allows());
     }
 
@@ -180,6 +166,6 @@ mod tests {
         assert!(verdict.refusal().starts_with("metadata.annotations[gpu-fraction]"), "{}", verdict.refusal());
         let closed = Door::new(String::new);
         assert!(closed.judge(&passing("", "pods"), &bad).allows());
-        assert_eq!(closed.change(&passing("", "pods"), &mut bad).unwrap(), Verdict::default());
+        assert_eq!(closed.change(&passing("", "pods"), &mut bad), Verdict::default());
     }
 }

@@ -1,19 +1,21 @@
 //! What admission says of one object.
 //!
 //! In: errors, warnings and changes as rules find them. Out: a [`Verdict`]. Must stay true: an error names the field and
-//! what to write instead; a verdict with errors carries no patch that anybody applies.
+//! what to write instead; a verdict with errors carries no change that anybody makes.
 
 use std::fmt;
 
 pub use muster_runtime::findings::FieldError;
 use muster_runtime::findings::{Findings, MOST_FINDINGS};
+use serde_json::Value;
 
-/// Errors refuse the request, warnings reach the person who sent it, the patch changes the object.
+/// Errors refuse the request, warnings reach the person who sent it.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Verdict {
     pub errors: Vec<FieldError>,
     pub warnings: Vec<String>,
-    pub patch: json_patch::Patch,
+    /// The object as it is to be, where the rules change it.
+    pub made: Option<Value>,
 }
 
 impl Verdict {
@@ -33,12 +35,23 @@ impl Verdict {
         }
     }
 
-    /// What another hook found, after this.
+    /// Says what the rules make of an object.
+    pub(crate) fn make(&mut self, of: &Value, made: Value) {
+        self.made = Some(made).filter(|made| made != of);
+    }
+
+    /// The same as a patch of the object that was judged, which is how a server that asks over the wire is told.
+    pub fn patch_of(&self, object: &Value) -> json_patch::Patch {
+        self.made.as_ref().map(|made| json_patch::diff(object, made)).unwrap_or_default()
+    }
+
+    /// What another hook found, after this; it saw the object as this made it.
     pub(crate) fn add(&mut self, next: Verdict) {
         self.errors.extend(next.errors);
         self.warnings.extend(next.warnings);
-        // Each patch is for the object as the one before left it, so they are one patch in this order.
-        self.patch.0.extend(next.patch.0);
+        if next.made.is_some() {
+            self.made = next.made;
+        }
     }
 
     /// What this says that `before` did not. An update is judged by what it changes: an object that was let in under other

@@ -72,7 +72,7 @@ impl Hook for InProcess {
         let old = review.old.clone();
         let passing = passing(review, old.as_deref().unwrap_or(&Value::Null));
         let verdict = self.door.change(&passing, object);
-        say(review, verdict.map_err(|error| ApiError::internal(format!("admission: {error}")))?)
+        say(review, verdict)
     }
 
     fn validate(&self, review: &mut Review, object: &Value) -> Result<(), ApiError> {

@@ -157,7 +157,7 @@ fn start(cancel: &CancellationToken) -> anyhow::Result<kube::Client> {
         .map_err(|error| anyhow::anyhow!("a generated CRD was refused: {error}"))?;
     let background = server.clone();
     tokio::spawn(cancel.clone().run_until_cancelled_owned(async move { background.run().await }));
-    let client = kube::Client::new(server, "default");
+    let client = kube::Client::new(server.inside(), "default");
     let simulated = muster_sim::Options { fleet: Fleet::simple(NODES, GPUS)?, ..Default::default() };
     tokio::spawn(muster_sim::run(client.clone(), simulated, muster_sim::Clock::system(), cancel.clone()));
     let mut wanted = Wanted { admission: Some(Admission::InProcess(admission)), ..Wanted::default() };

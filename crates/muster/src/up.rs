@@ -193,7 +193,7 @@ async fn run(args: Args) -> anyhow::Result<Exit> {
         }
     }
 
-    let client = kube::Client::new(server.clone(), "default");
+    let client = kube::Client::new(server.inside(), "default");
     crate::guard::create_roles(&client, roles).await?;
     let simulation = muster_sim::run(
         chaos.as_ref().map_or_else(|| client.clone(), |chaos| through(&chaos.gates.simulation, &server)),
@@ -355,7 +355,7 @@ fn start_services(
     }
     match chaos {
         None => {
-            let client = kube::Client::new(server, "default");
+            let client = kube::Client::new(server.inside(), "default");
             tokio::spawn(services::run(client, muster_runtime::Clock::system(), wanted, cancel))
         }
         Some(chaos) => tokio::spawn(crate::chaos::mortal(chaos.gates.clone(), server, wanted, cancel)),
@@ -364,7 +364,7 @@ fn start_services(
 
 /// A client whose requests go through a gate.
 pub(crate) fn through(gate: &muster_sim::chaos::Gate, server: &ApiServer) -> kube::Client {
-    kube::Client::new(gate.layer(server.clone()), "default")
+    kube::Client::new(gate.layer(server.inside()), "default")
 }
 
 fn port_flag(port: u16) -> String {

@@ -55,8 +55,7 @@ impl Hook for Admission {
     }
 
     fn mutate(&self, review: &mut Review, object: &mut Value) -> Result<(), ApiError> {
-        let verdict = self.door.change(&passing(review), object);
-        refused(&verdict.map_err(|error| ApiError::internal(format!("admission: {error}")))?)
+        refused(&self.door.change(&passing(review), object))
     }
 
     fn validate(&self, review: &mut Review, object: &Value) -> Result<(), ApiError> {

@@ -54,6 +54,9 @@ pub struct Facts {
     pub owners: Vec<Arc<str>>,
     /// Whether `metadata.deletionTimestamp` is set.
     pub terminating: bool,
+    /// Where the record of field managers begins and ends in the text, comma and all, counted from the end of the text. `None` where there is none, and
+    /// in what was read from disk, where nobody noted it.
+    pub record: Option<(u32, u32)>,
 }
 
 impl Facts {

@@ -2,10 +2,13 @@
 //! they are or not makes no difference to any answer.
 
 use crate::api::{Api, pod};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
 use muster_apiserver::admission::Hook;
 use muster_apiserver::{ApiServer, Clock, Options};
 use serde_json::{Value, json};
 use std::sync::Arc;
+use tower::ServiceExt;
 
 /// Asks to see everything, and minds nothing.
 struct Onlooker;
@@ -119,6 +122,35 @@ fn requests() -> Vec<(&'static str, &'static str, &'static str, Value)> {
     patches.into_iter().map(|(sub, kind, body)| ("PATCH", sub, kind, body)).chain(others).collect()
 }
 
+/// Programs in the server's own process are told the same but for the record of field managers, whichever way they ask.
+async fn check_inside(api: &Api, collection: &str) {
+    let outside = |path: String| async move {
+        let request = http::Request::get(path).body(Full::new(Bytes::new())).unwrap();
+        first_piece(api.0.clone().oneshot(request).await.unwrap()).await
+    };
+    let inside = |path: String| async move {
+        let request = http::Request::get(path).body(Full::new(Bytes::new())).unwrap();
+        first_piece(api.0.inside().oneshot(request).await.unwrap()).await
+    };
+    for way in ["/x", "", "?watch=1"] {
+        let path = format!("{collection}{way}");
+        let mut told = outside(path.clone()).await;
+        for object in ["", "/items/0", "/object"] {
+            let metadata = told.pointer_mut(&format!("{object}/metadata")).and_then(Value::as_object_mut);
+            metadata.and_then(|metadata| metadata.remove("managedFields"));
+        }
+        assert_eq!(inside(path).await, told, "{way}");
+    }
+}
+
+/// The first piece of an answer; nothing where a watch has nothing to tell.
+async fn first_piece(response: http::Response<muster_apiserver::Body>) -> Value {
+    let mut body = response.into_body();
+    let piece = tokio::time::timeout(std::time::Duration::from_millis(1), body.frame()).await;
+    let Ok(Some(Ok(frame))) = piece else { return Value::Null };
+    serde_json::from_slice(frame.data_ref().unwrap()).unwrap()
+}
+
 #[tokio::test(start_paused = true)]
 async fn reviewed_or_not_the_answers_are_the_same() {
     let (light, whole) = (server(Vec::new()), server(vec![Arc::new(Onlooker)]));
@@ -148,6 +180,7 @@ async fn reviewed_or_not_the_answers_are_the_same() {
             let answer = api.send_as(&line, kind, &bytes).await;
             answers.push((answer, api.send(&format!("GET {collection}/x"), Value::Null).await));
         }
+        check_inside(&light, collection).await;
         changed += usize::from(answers[0].0.0 == 200 && *method == "PATCH" && options != "?dryRun=All");
         assert_eq!(answers[0], answers[1], "step {step}: {line} {body}");
     }

@@ -59,7 +59,9 @@ fn on_create(asked: &Asked<'_>, change: impl FnOnce(&mut Value)) -> Verdict {
 fn changed(asked: &Asked<'_>, change: impl FnOnce(&mut Value)) -> Verdict {
     let mut made = asked.object.clone();
     change(&mut made);
-    Verdict { patch: json_patch::diff(asked.object, &made), ..Verdict::default() }
+    let mut verdict = Verdict::default();
+    verdict.make(asked.object, made);
+    verdict
 }
 
 #[cfg(test)]
@@ -95,9 +97,8 @@ mod tests {
         let managed = Managed { without_queue, ..Managed::default() };
         let (operation, name, uid, old) = (Operation::Create, "x", "u", &Value::Null);
         let asked = Asked { operation, namespace, name, uid, object: &object, old };
-        let mut made = object.clone();
-        json_patch::patch(&mut made, &rule(&asked, &managed, &world()).patch).unwrap();
-        assert_eq!(made, expected);
+        let made = rule(&asked, &managed, &world()).made;
+        assert_eq!(made.as_ref().unwrap_or(&object), &expected);
         let later = Asked { operation: Operation::Update, ..asked };
         assert_eq!(rule(&later, &managed, &world()), Verdict::default(), "only as they are created");
     }

@@ -1,7 +1,7 @@
 //! New pods: the defaults of their namespace, the wiring of shared GPUs, and their group.
 //!
-//! In: a pod as JSON. Out: a verdict with the patch. Must stay true: the same request gives the same patch; a pod that is
-//! already as it should be gets none; nothing that the user wrote is replaced but what would keep a shared GPU from
+//! In: a pod as JSON. Out: a verdict with the pod as it is to be. Must stay true: the same request makes the same pod; a pod that is
+//! already as it should be stays so; nothing that the user wrote is replaced but what would keep a shared GPU from
 //! reaching its container.
 
 use std::collections::BTreeMap;
@@ -62,7 +62,7 @@ pub fn mutate(
     if let Some(grouper) = grouper {
         group(&mut new, grouper);
     }
-    verdict.patch = json_patch::diff(pod, &new);
+    verdict.make(pod, new);
     verdict
 }
 
@@ -245,7 +245,7 @@ mod tests {
         }
     }
 
-    /// The pod after the patch.
+    /// The pod as it is to be.
     #[track_caller]
     fn apply(pod: &Value, settings: &Settings, world: &dyn World, grouper: Option<&Grouper>) -> Value {
         let null = Value::Null;
@@ -259,10 +259,9 @@ mod tests {
         };
         let verdict = mutate(&create(pod), settings, world, grouper);
         assert!(verdict.allows(), "{}", verdict.refusal());
-        let mut new = pod.clone();
-        json_patch::patch(&mut new, &verdict.patch).unwrap();
+        let new = verdict.made.unwrap_or_else(|| pod.clone());
         let again = mutate(&create(&new), settings, world, grouper);
-        assert_eq!(again.patch, json_patch::Patch::default(), "a second look changes nothing");
+        assert_eq!(again.made, None, "a second look changes nothing");
         new
     }
 

@@ -11,7 +11,7 @@ pub fn mutate(asked: &Asked<'_>, caller: &Caller<'_>) -> Verdict {
     if is_written && !is_going && caller.subresource.is_empty() {
         let mut made = asked.object.clone();
         muster_grove::defaults::set(&mut made);
-        verdict.patch = json_patch::diff(asked.object, &made);
+        verdict.make(asked.object, made);
     }
     verdict
 }

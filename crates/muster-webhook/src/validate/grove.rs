@@ -147,7 +147,7 @@ mod tests {
             old: &Value::Null,
         };
         let verdict = reviewer.judge(Hook::DefaultSet, &asked);
-        json_patch::patch(&mut object, &verdict.patch).unwrap();
+        object = verdict.made.unwrap();
         let clique = &object["spec"]["template"]["cliques"][0]["spec"];
         assert_eq!((&clique["minAvailable"], &clique["roleName"]), (&json!(2), &json!("workers")));
         assert!(reviewer.judge(Hook::ValidateSet, &Asked { object: &object, ..asked }).allows());

@@ -368,6 +368,7 @@ impl<'a> Input<'a> {
             fields: self.pairs()?,
             owners: (0..self.count()?).map(|_| self.text().map(Arc::from)).collect::<Option<_>>()?,
             terminating: flags & 0x10 != 0,
+            record: None,
         };
         let object = Stored { key, revision, text: self.text()?.into(), facts: Arc::new(facts) };
         Some(Entry { table, what, object })
@@ -435,6 +436,7 @@ mod tests {
             fields: [("spec.nodeName".into(), "n".into())].into(),
             owners: vec!["owner".into()],
             terminating: revision.is_multiple_of(2),
+            record: None,
         };
         Stored { key: Key::new("ns", name), revision, text: text.into(), facts: facts.into() }
     }
