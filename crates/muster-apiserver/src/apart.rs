@@ -10,7 +10,7 @@ use crate::server::{BEFORE_REVISION, add_member, facts_of_metadata, open_text};
 use crate::store::{Draft, Facts, Stored};
 use crate::strategy;
 use k8s_merge::apply::Record;
-use serde::de::{Deserialize, DeserializeSeed, Deserializer, MapAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use std::ops::Range;
@@ -18,27 +18,34 @@ use std::sync::Arc;
 
 /// A stored object, in parts.
 pub struct Apart {
-    /// `apiVersion`, `kind`, `metadata` without the record of field managers, and `status`.
+    /// `apiVersion`, `kind`, `metadata` without the record of field managers, and `status` where it is asked for.
     pub members: Value,
     /// The record of field managers.
     pub record: Record,
     /// Every other member.
     rest: Vec<(String, Box<RawValue>)>,
+    with_status: bool,
     facts: Arc<Facts>,
 }
 
 impl Apart {
-    /// Takes a stored object apart; `None` if it cannot be read.
-    pub fn of(stored: &Stored, served: &Served) -> Option<Apart> {
-        let Top { members, record, rest } = serde_json::from_str(&stored.text).ok()?;
-        let mut members = members;
+    /// Takes a stored object apart, with or without its status; `None` if it cannot be read.
+    pub fn of(stored: &Stored, served: &Served, with_status: bool) -> Option<Apart> {
+        let mut from = serde_json::Deserializer::from_str(&stored.text);
+        let Top { mut members, record, rest } = TopSeed { with_status }.deserialize(&mut from).ok()?;
         members.insert("apiVersion".into(), served.storage_api_version.as_str().into());
         members.insert("kind".into(), served.kind.as_str().into());
         let record = match record {
             Some(text) => Record::read(text.get()).ok()?,
             None => Record::default(),
         };
-        Some(Apart { members: Value::Object(members), record, rest, facts: stored.facts.clone() })
+        Some(Apart {
+            members: Value::Object(members),
+            record,
+            rest,
+            with_status,
+            facts: stored.facts.clone(),
+        })
     }
 
     /// A member that was left as text, parsed.
@@ -84,10 +91,11 @@ impl Apart {
 
     fn facts(&self, served: &Served, node: Option<&str>) -> Facts {
         let mut facts = facts_of_metadata(&self.members);
-        facts.fields = strategy::selectable(served, |label| match label.strip_prefix("spec.") {
-            Some("nodeName") if node.is_some() => node.map(str::to_string),
-            Some(_) => self.facts.field(label).map(str::to_string),
-            None => strategy::field(served, &self.members, label),
+        facts.fields = strategy::selectable(served, |label| match label.split_once('.') {
+            Some(("spec", "nodeName")) if node.is_some() => node.map(str::to_string),
+            Some(("spec", _)) => self.facts.field(label).map(str::to_string),
+            Some(("status", _)) if !self.with_status => self.facts.field(label).map(str::to_string),
+            _ => strategy::field(served, &self.members, label),
         });
         facts
     }
@@ -128,15 +136,19 @@ struct Top {
     rest: Vec<(String, Box<RawValue>)>,
 }
 
-impl<'de> Deserialize<'de> for Top {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Top, D::Error> {
-        from.deserialize_map(TopVisitor)
+struct TopSeed {
+    with_status: bool,
+}
+
+impl<'de> DeserializeSeed<'de> for TopSeed {
+    type Value = Top;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Top, D::Error> {
+        from.deserialize_map(self)
     }
 }
 
-struct TopVisitor;
-
-impl<'de> Visitor<'de> for TopVisitor {
+impl<'de> Visitor<'de> for TopSeed {
     type Value = Top;
 
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -151,7 +163,7 @@ impl<'de> Visitor<'de> for TopVisitor {
                     let metadata = map.next_value_seed(Metadata { record: &mut top.record })?;
                     top.members.insert(name, Value::Object(metadata));
                 }
-                "status" => {
+                "status" if self.with_status => {
                     top.members.insert(name, map.next_value()?);
                 }
                 _ => top.rest.push((name, map.next_value()?)),

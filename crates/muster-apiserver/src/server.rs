@@ -5,7 +5,7 @@
 //! runs (`gc`, `namespaces`). Invariant: every write goes through [`ApiServer::commit`] or [`ApiServer::erase`], which
 //! stamp the resourceVersion and the facts that selectors and garbage collection use.
 
-use crate::admission::Hook;
+use crate::admission::{Bookkeeping, Hook};
 use crate::apart::{Apart, add_record, from_the_end};
 use crate::clock::Clock;
 use crate::crd::{self, Custom, Era};
@@ -348,9 +348,10 @@ impl ApiServer {
         }
     }
 
-    /// A stored object taken apart; `None` if its kind is not one whose parts can be judged one by one.
-    pub(crate) fn take_apart(&self, stored: &Stored, served: &Served) -> Option<Apart> {
-        if strategy::is_kept_apart(served) { Apart::of(stored, served) } else { None }
+    /// A stored object taken apart for a write of what is said; `None` if its kind is not one whose parts can be judged one by one.
+    pub(crate) fn take_apart(&self, stored: &Stored, served: &Served, what: Bookkeeping) -> Option<Apart> {
+        let with_status = what == Bookkeeping::Status;
+        if strategy::is_kept_apart(served) { Apart::of(stored, served, with_status) } else { None }
     }
 
     /// A stored object in the version of `served`. Versions that need a webhook are converted by [`ApiServer::read`].

@@ -2,6 +2,7 @@
 //!
 //! In: the parent object and a body. Out: the parent changed, or an answer of the subresource's own kind.
 
+use crate::admission::Bookkeeping;
 use crate::apart::Apart;
 use crate::meta;
 use crate::query::Query;
@@ -200,7 +201,7 @@ impl ApiServer {
         loop {
             let stored = self.must_find(&pods, &key)?;
             let mut apart = self
-                .take_apart(&stored, &pods)
+                .take_apart(&stored, &pods, Bookkeeping::Status)
                 .ok_or_else(|| ApiError::internal(format!("the stored pod {name} cannot be read")))?;
             bind_pod(&mut apart, &binding, node, &now)
                 .map_err(|why| ApiError::conflict(&binding_gr, &name, &why))?;

@@ -611,6 +611,8 @@ async fn in_turn(process: Context, client: Client, mut turn: Turn, start: Start)
         }
         cx.watch(&mut tasks);
         let ended = tokio::select! {
+            // Services that end because everything does have not broken down.
+            biased;
             () = cancel.cancelled() => None,
             why = held.lost() => Some(why),
             broken = tasks.join_next() => Some(match broken {

@@ -180,7 +180,9 @@ async fn reviewed_or_not_the_answers_are_the_same() {
             let answer = api.send_as(&line, kind, &bytes).await;
             answers.push((answer, api.send(&format!("GET {collection}/x"), Value::Null).await));
         }
-        check_inside(&light, collection).await;
+        if step % 5 == 0 {
+            check_inside(&light, collection).await;
+        }
         changed += usize::from(answers[0].0.0 == 200 && *method == "PATCH" && options != "?dryRun=All");
         assert_eq!(answers[0], answers[1], "step {step}: {line} {body}");
     }
