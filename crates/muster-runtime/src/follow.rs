@@ -63,11 +63,11 @@ struct Head {
 impl Head {
     /// Reads the head of an object, and nothing behind it: whoever the object is for reads the rest. `None` if there is no metadata to be read.
     fn of(text: &str) -> Option<Head> {
-        let mut head = Head::default();
+        let (mut head, mut has_metadata) = (Head::default(), false);
         let mut from = serde_json::Deserializer::from_str(text);
-        let found = TopSeed(&mut head).deserialize(&mut from);
-        // Having stopped half way is an error to the parser.
-        (found.is_ok() || !head.resource_version.is_empty()).then_some(head)
+        // To the parser it is an error to have stopped half way, so what was found tells more than its answer.
+        let _ = TopSeed(&mut head, &mut has_metadata).deserialize(&mut from);
+        (has_metadata || head.is_whole()).then_some(head)
     }
 
     fn is_whole(&self) -> bool {
@@ -75,8 +75,8 @@ impl Head {
     }
 }
 
-/// The members of an object, up to its metadata.
-struct TopSeed<'a>(&'a mut Head);
+/// The members of an object, up to its metadata; and whether that was read to its end.
+struct TopSeed<'a>(&'a mut Head, &'a mut bool);
 
 /// The members of metadata, until the head is whole.
 struct MetaSeed<'a>(&'a mut Head);
@@ -99,11 +99,13 @@ impl<'de> Visitor<'de> for TopSeed<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         while let Some(name) = map.next_key::<Cow<'de, str>>()? {
             if name == "metadata" {
-                return map.next_value_seed(MetaSeed(self.0));
+                map.next_value_seed(MetaSeed(self.0))?;
+                *self.1 = true;
+                break;
             }
             map.next_value::<IgnoredAny>()?;
         }
-        Err(serde::de::Error::missing_field("metadata"))
+        Ok(())
     }
 }
 
@@ -403,7 +405,14 @@ mod tests {
             Some(["", "node", "1", "3"]),
         );
         check(r#"{"code":410,"metadata":{}}"#, Some(["", "", "", ""]));
-        for nothing in ["{}", "[]", r#"{"metadata":7}"#, r#"{"metadata":{"name":7}}"#, r#"{"metadata":"#] {
+        for nothing in [
+            "{}",
+            "[]",
+            r#"{"metadata":7}"#,
+            r#"{"metadata":{"name":7}}"#,
+            r#"{"metadata":"#,
+            r#"{"metadata":{"resourceVersion":"3","name":7}}"#,
+        ] {
             check(nothing, None);
         }
     }
