@@ -7,7 +7,7 @@
 
 use crate::assign::{Assignment, How, Mode, Replaced, ReplacedSet};
 use crate::fair::{Contender, Tournament};
-use crate::ids::{Amounts, TreeId, Usage, WorkloadId};
+use crate::ids::{Amounts, PairId, TreeId, Usage, WorkloadId};
 use crate::line::ClassKey;
 use crate::order::Turn;
 use crate::reason::{Cause, Eviction, Fault, Reason, Waits};
@@ -142,12 +142,7 @@ impl State {
                 self.process(entry, &mut aside, &mut cycle, now);
             }
         }
-        for (queue, usage) in aside.usage {
-            self.tree.remove(queue, &usage);
-        }
-        for (uses, raws) in aside.places {
-            self.use_places(&uses, &raws, -1);
-        }
+        self.lift(&aside);
         cycle
     }
 
@@ -391,25 +386,32 @@ impl State {
 
     /// Whether an entry fits when everybody who was told to go, and its own victims, are gone.
     fn fits_now(&mut self, entry: &Entry, aside: &Aside) -> Fits {
-        let gone: Vec<WorkloadId> =
+        let gone: BTreeSet<WorkloadId> =
             aside.victims.iter().copied().chain(entry.targets.iter().map(|t| t.id)).collect();
-        let gone: BTreeSet<WorkloadId> = gone.into_iter().collect();
         gone.iter().for_each(|id| self.release(*id));
-        let quota = entry.second
-            || entry
-                .assignment
-                .usage
-                .iter()
-                .all(|&(pair, amount)| amount <= self.tree.available(entry.queue, pair));
-        let fits = if !quota {
+        let fits = self.has_room(entry);
+        gone.iter().for_each(|id| self.hold(*id));
+        if fits != Fits::Yes || entry.assignment.mode() != Mode::Fit || aside.victims.is_empty() {
+            return fits;
+        }
+        // It starts at once, while those who were told to go still hold what they have: it has to fit beside them too, where those for whom
+        // they go have nothing yet. Kueue does not ask, and hands out more than there is until they are gone.
+        self.lift(aside);
+        let fits = self.has_room(entry);
+        self.lay(aside);
+        fits
+    }
+
+    /// Whether an entry fits beside everything that is held and set aside.
+    fn has_room(&mut self, entry: &Entry) -> Fits {
+        let has_quota = |&(pair, amount): &(PairId, i64)| amount <= self.tree.available(entry.queue, pair);
+        if !entry.second && !entry.assignment.usage.iter().all(has_quota) {
             Fits::NoQuota
         } else if self.places_fit(entry) {
             Fits::Yes
         } else {
             Fits::NoPlace
-        };
-        gone.iter().for_each(|id| self.hold(*id));
-        fits
+        }
     }
 
     fn places_fit(&mut self, entry: &Entry) -> bool {
@@ -436,6 +438,18 @@ impl State {
 
     fn raws(&self, id: WorkloadId) -> Vec<Amounts> {
         self.wl(id).sets.iter().map(|s| s.raw.clone()).collect()
+    }
+
+    /// Gives back what was set aside.
+    fn lift(&mut self, aside: &Aside) {
+        aside.usage.iter().for_each(|(queue, usage)| self.tree.remove(*queue, usage));
+        aside.places.iter().for_each(|(uses, raws)| self.use_places(uses, raws, -1));
+    }
+
+    /// Takes what was set aside once more, after [`State::lift`].
+    fn lay(&mut self, aside: &Aside) {
+        aside.usage.iter().for_each(|(queue, usage)| self.tree.add(*queue, usage));
+        aside.places.iter().for_each(|(uses, raws)| self.use_places(uses, raws, 1));
     }
 
     /// Keeps what an entry asks for from others until the cycle is over.
@@ -566,7 +580,7 @@ impl State {
         if assignment.mode() != Mode::Preempt {
             return assignment.usage.clone();
         }
-        let keep = |&(pair, amount): &(crate::ids::PairId, i64)| {
+        let keep = |&(pair, amount): &(PairId, i64)| {
             let cell = self.tree.cell(queue, pair);
             let kept = match (assignment.borrows > 0, cell.borrowing) {
                 (true, None) => amount,
