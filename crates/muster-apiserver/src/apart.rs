@@ -4,24 +4,45 @@
 //! pod is written half a dozen times in its life, and but for the first time its spec is neither looked at nor changed. Must stay true: what
 //! is not written stays as it is, to the byte.
 
+use crate::admission::Bookkeeping;
 use crate::meta;
 use crate::registry::Served;
-use crate::server::{BEFORE_REVISION, add_member, facts_of_metadata, open_text};
-use crate::store::{Draft, Facts, Stored};
+use crate::server::{BEFORE_REVISION, add_member, add_metadata, facts_of_metadata, open_text};
+use crate::store::{Draft, Facts, Pairs, Stored};
 use crate::strategy;
 use k8s_merge::apply::Record;
-use serde::de::{DeserializeSeed, Deserializer, MapAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use std::ops::Range;
 use std::sync::Arc;
 
+/// What a write may change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    Metadata,
+    Status,
+    Both,
+}
+
+impl From<Bookkeeping> for Reach {
+    fn from(what: Bookkeeping) -> Self {
+        match what {
+            Bookkeeping::Status => Reach::Status,
+            Bookkeeping::Owners | Bookkeeping::Labels => Reach::Metadata,
+        }
+    }
+}
+
 /// A stored object, in parts.
 pub struct Apart {
-    /// `apiVersion`, `kind`, `metadata` without the record of field managers, and `status` where it is asked for.
+    /// `apiVersion`, `kind`, `metadata` without the record of field managers, and `status` where it is asked for. Of metadata that stays as it is, only
+    /// what rules may ask of it.
     pub members: Value,
     /// The record of field managers.
     pub record: Record,
+    /// The members of metadata as they are, comma and all, without revision and record; where they stay so.
+    metadata: Option<Box<str>>,
     /// Every other member.
     rest: Vec<(String, Box<RawValue>)>,
     with_status: bool,
@@ -29,10 +50,13 @@ pub struct Apart {
 }
 
 impl Apart {
-    /// Takes a stored object apart, with or without its status; `None` if it cannot be read.
-    pub fn of(stored: &Stored, served: &Served, with_status: bool) -> Option<Apart> {
+    /// Takes a stored object apart for a write that reaches so far; `None` if it cannot be read.
+    pub fn of(stored: &Stored, served: &Served, reach: Reach) -> Option<Apart> {
         let mut from = serde_json::Deserializer::from_str(&stored.text);
-        let Top { mut members, record, rest } = TopSeed { with_status }.deserialize(&mut from).ok()?;
+        let with_status = reach != Reach::Metadata;
+        let metadata = if reach == Reach::Status { metadata_text(stored) } else { None };
+        let seed = TopSeed { with_status, in_brief: metadata.is_some() };
+        let Top { mut members, record, rest } = seed.deserialize(&mut from).ok()?;
         members.insert("apiVersion".into(), served.storage_api_version.as_str().into());
         members.insert("kind".into(), served.kind.as_str().into());
         let record = match record {
@@ -42,6 +66,7 @@ impl Apart {
         Some(Apart {
             members: Value::Object(members),
             record,
+            metadata: metadata.map(Box::from),
             rest,
             with_status,
             facts: stored.facts.clone(),
@@ -65,6 +90,11 @@ impl Apart {
     /// The object in one piece, to be shown to somebody.
     pub fn whole(&self) -> Value {
         let mut whole = self.members.clone();
+        if let Some(text) = &self.metadata {
+            let others: Map<String, Value> =
+                serde_json::from_str(&format!("{{{}}}", text.trim_start_matches(','))).unwrap_or_default();
+            meta::edit(&mut whole).extend(others);
+        }
         for (name, text) in &self.rest {
             whole[name.as_str()] = serde_json::from_str(text.get()).unwrap_or_default();
         }
@@ -74,8 +104,14 @@ impl Apart {
 
     /// The stored form. `node` is where the pod is from now on.
     pub fn draft(&self, served: &Served, node: Option<&str>) -> Draft {
-        let metadata = self.members.get("metadata").and_then(Value::as_object);
-        let (mut text, record) = open_text(metadata, &self.record);
+        let add = |text: &mut Vec<u8>| match &self.metadata {
+            Some(known) => {
+                text.extend_from_slice(known.as_bytes());
+                0..0
+            }
+            None => add_metadata(text, self.members.get("metadata").and_then(Value::as_object)),
+        };
+        let (mut text, record) = open_text(add, &self.record);
         for (name, raw) in &self.rest {
             add_member(&mut text, name, raw);
         }
@@ -90,7 +126,10 @@ impl Apart {
     }
 
     fn facts(&self, served: &Served, node: Option<&str>) -> Facts {
-        let mut facts = facts_of_metadata(&self.members);
+        let mut facts = match &self.metadata {
+            Some(_) => Facts { fields: Pairs::default(), record: None, ..(*self.facts).clone() },
+            None => facts_of_metadata(&self.members),
+        };
         facts.fields = strategy::selectable(served, |label| match label.split_once('.') {
             Some(("spec", "nodeName")) if node.is_some() => node.map(str::to_string),
             Some(("spec", _)) => self.facts.field(label).map(str::to_string),
@@ -129,6 +168,16 @@ pub fn from_the_end(text: &str, place: Range<usize>) -> Option<(u32, u32)> {
     if place.is_empty() { None } else { from_end(place.start).zip(from_end(place.end)) }
 }
 
+/// The members of an object's metadata as they are stored, without its revision and its record. `None` where the record is not known to be the last of
+/// them.
+fn metadata_text(stored: &Stored) -> Option<&str> {
+    let (begin, end) = stored.facts.record?;
+    let (metadata, record) = stored.text.split_at_checked(stored.text.len().checked_sub(begin as usize)?)?;
+    let behind = record.get(begin.checked_sub(end)? as usize..)?;
+    let (_, others) = metadata.strip_prefix(BEFORE_REVISION)?.split_once('"')?;
+    behind.starts_with('}').then_some(others)
+}
+
 /// The members of a stored object: those that bookkeeping is about, and the text of the others.
 struct Top {
     members: Map<String, Value>,
@@ -138,6 +187,7 @@ struct Top {
 
 struct TopSeed {
     with_status: bool,
+    in_brief: bool,
 }
 
 impl<'de> DeserializeSeed<'de> for TopSeed {
@@ -160,7 +210,8 @@ impl<'de> Visitor<'de> for TopSeed {
         while let Some(name) = map.next_key::<String>()? {
             match name.as_str() {
                 "metadata" => {
-                    let metadata = map.next_value_seed(Metadata { record: &mut top.record })?;
+                    let metadata =
+                        map.next_value_seed(Metadata { record: &mut top.record, in_brief: self.in_brief })?;
                     top.members.insert(name, Value::Object(metadata));
                 }
                 "status" if self.with_status => {
@@ -176,6 +227,8 @@ impl<'de> Visitor<'de> for TopSeed {
 /// Metadata without its record, which goes elsewhere as text.
 struct Metadata<'a> {
     record: &'a mut Option<Box<RawValue>>,
+    /// Without what no rule about a status asks for.
+    in_brief: bool,
 }
 
 impl<'de> DeserializeSeed<'de> for Metadata<'_> {
@@ -196,10 +249,12 @@ impl<'de> Visitor<'de> for Metadata<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut members = Map::new();
         while let Some(name) = map.next_key::<String>()? {
-            if name == "managedFields" {
-                *self.record = Some(map.next_value()?);
-            } else {
-                members.insert(name, map.next_value()?);
+            match name.as_str() {
+                "managedFields" => *self.record = Some(map.next_value()?),
+                "labels" | "annotations" | "ownerReferences" if self.in_brief => {
+                    map.next_value::<IgnoredAny>()?;
+                }
+                _ => drop(members.insert(name, map.next_value()?)),
             }
         }
         Ok(members)

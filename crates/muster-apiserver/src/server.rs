@@ -5,8 +5,8 @@
 //! runs (`gc`, `namespaces`). Invariant: every write goes through [`ApiServer::commit`] or [`ApiServer::erase`], which
 //! stamp the resourceVersion and the facts that selectors and garbage collection use.
 
-use crate::admission::{Bookkeeping, Hook};
-use crate::apart::{Apart, add_record, from_the_end};
+use crate::admission::Hook;
+use crate::apart::{Apart, Reach, add_record, from_the_end};
 use crate::clock::Clock;
 use crate::crd::{self, Custom, Era};
 use crate::derived::Derived;
@@ -348,10 +348,9 @@ impl ApiServer {
         }
     }
 
-    /// A stored object taken apart for a write of what is said; `None` if its kind is not one whose parts can be judged one by one.
-    pub(crate) fn take_apart(&self, stored: &Stored, served: &Served, what: Bookkeeping) -> Option<Apart> {
-        let with_status = what == Bookkeeping::Status;
-        if strategy::is_kept_apart(served) { Apart::of(stored, served, with_status) } else { None }
+    /// A stored object taken apart for a write that reaches so far; `None` if its kind is not one whose parts can be judged one by one.
+    pub(crate) fn take_apart(&self, stored: &Stored, served: &Served, reach: Reach) -> Option<Apart> {
+        if strategy::is_kept_apart(served) { Apart::of(stored, served, reach) } else { None }
     }
 
     /// A stored object in the version of `served`. Versions that need a webhook are converted by [`ApiServer::read`].
@@ -524,7 +523,8 @@ fn established(crd: &Value) -> bool {
 /// The stored form of an object but for its revision: without `apiVersion` and `kind`.
 fn draft(served: &Served, object: &Value, record: &Record) -> Draft {
     // Written member by member: on the hot path of every write, a copy of the object would cost more than its text.
-    let (mut text, record) = open_text(object.get("metadata").and_then(Value::as_object), record);
+    let metadata = object.get("metadata").and_then(Value::as_object);
+    let (mut text, record) = open_text(|text| add_metadata(text, metadata), record);
     let members = object.as_object().into_iter().flatten();
     for (name, value) in members.filter(|(k, _)| !matches!(k.as_str(), "apiVersion" | "kind" | "metadata")) {
         add_member(&mut text, name, value);
@@ -540,29 +540,36 @@ fn draft(served: &Served, object: &Value, record: &Record) -> Draft {
 /// The text of an object up to its revision.
 pub(crate) const BEFORE_REVISION: &str = "{\"metadata\":{\"resourceVersion\":\"";
 
-/// The text of an object from after its revision up to the end of its metadata, and where in it the record of field managers is, which comes by itself or
-/// as one of the members.
+/// The text of an object from after its revision up to the end of its metadata, whose members `add` brings, and where in it the record of field managers
+/// is: it comes by itself, or is one of the members, of which `add` says the place.
 pub(crate) fn open_text(
-    metadata: Option<&Map<String, Value>>,
+    add: impl FnOnce(&mut Vec<u8>) -> std::ops::Range<usize>,
     record: &Record,
 ) -> (Vec<u8>, std::ops::Range<usize>) {
     let mut text = Vec::with_capacity(6 << 10);
-    let mut place = 0..0;
     text.push(b'"');
+    let member = add(&mut text);
+    let begin = text.len();
+    add_record(&mut text, record);
+    let place = begin..text.len();
+    text.push(b'}');
+    (text, if place.is_empty() { member } else { place })
+}
+
+/// Adds the members of metadata but for the revision. Out: where among them the record of field managers is.
+pub(crate) fn add_metadata(
+    text: &mut Vec<u8>,
+    metadata: Option<&Map<String, Value>>,
+) -> std::ops::Range<usize> {
+    let mut place = 0..0;
     for (name, value) in metadata.into_iter().flatten().filter(|(k, _)| *k != "resourceVersion") {
         let begin = text.len();
-        add_member(&mut text, name, value);
+        add_member(text, name, value);
         if name == "managedFields" {
             place = begin..text.len();
         }
     }
-    if !record.is_empty() {
-        let begin = text.len();
-        add_record(&mut text, record);
-        place = begin..text.len();
-    }
-    text.push(b'}');
-    (text, place)
+    place
 }
 
 /// Adds `,"name":value`.

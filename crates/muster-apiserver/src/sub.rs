@@ -2,8 +2,7 @@
 //!
 //! In: the parent object and a body. Out: the parent changed, or an answer of the subresource's own kind.
 
-use crate::admission::Bookkeeping;
-use crate::apart::Apart;
+use crate::apart::{Apart, Reach};
 use crate::meta;
 use crate::query::Query;
 use crate::registry::{Served, Source};
@@ -198,10 +197,13 @@ impl ApiServer {
             crate::status::GroupResource { group: String::new(), resource: "pods/binding".into() };
         let now = self.clock().rfc3339();
         let key = Key::new(cx.namespace.as_deref().unwrap_or_default(), &name);
+        // A binding's annotations become the pod's.
+        let is_annotated = binding["metadata"]["annotations"].is_object();
+        let reach = if is_annotated { Reach::Both } else { Reach::Status };
         loop {
             let stored = self.must_find(&pods, &key)?;
             let mut apart = self
-                .take_apart(&stored, &pods, Bookkeeping::Status)
+                .take_apart(&stored, &pods, reach)
                 .ok_or_else(|| ApiError::internal(format!("the stored pod {name} cannot be read")))?;
             bind_pod(&mut apart, &binding, node, &now)
                 .map_err(|why| ApiError::conflict(&binding_gr, &name, &why))?;

@@ -766,7 +766,8 @@ impl ApiServer {
         let gr = served.group_resource();
         for _ in 0..TRIES {
             let stored = self.must_find(served, &key)?;
-            let mut apart = members.and_then(|what| Some((what, self.take_apart(&stored, served, what)?)));
+            let mut apart =
+                members.and_then(|what| Some((what, self.take_apart(&stored, served, what.into())?)));
             let before = match &mut apart {
                 Some((_, apart)) => Arc::new(std::mem::take(&mut apart.members)),
                 None => self.look_at(&stored, served)?,
@@ -941,7 +942,7 @@ impl ApiServer {
         if meta::terminating(&apart.members) && !crate::delete::is_held(served, &apart.members) {
             // It goes as it was.
             let last = self
-                .take_apart(stored, served, what)
+                .take_apart(stored, served, what.into())
                 .ok_or_else(|| ApiError::internal("an object that was just read cannot be read"))?;
             let draft = last.draft(served, None);
             return match self.store().delete(&served.table, key, stored.revision, draft) {
