@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::json;
+use tokio::task::JoinSet;
 
 use super::behaviour::Behaviour;
 use super::devices::Books;
@@ -23,6 +24,9 @@ use crate::queue::{Next, Queue, work};
 
 /// Enough to keep a server busy, few enough not to flood it.
 const WRITERS: usize = 32;
+/// The kubelets of a cluster are many programs, and a controller is one: where all share a few cores, pods that are told to run must not wait behind
+/// those that are being made.
+const TASKS: usize = 4;
 /// A kubelet reports its node's status at least this often.
 const STATUS_EVERY: Duration = Duration::from_secs(300);
 /// A kubelet renews its lease this often, unless there are so many that this would be more than `LEASES_PER_SECOND`.
@@ -95,10 +99,16 @@ pub fn start(cx: &Context) -> impl Future<Output = ()> + Send + use<> {
             return;
         }
         kubelet.read_addresses();
-        let pod_work = work("kubelet", pods, WRITERS, cx.cancel.clone(), |key| kubelet.look_at_pod(key));
+        let mut pod_work = JoinSet::new();
+        for _ in 0..TASKS {
+            let (kubelet, pods, cancel) = (kubelet.clone(), pods.clone(), cx.cancel.clone());
+            pod_work.spawn(async move {
+                work("kubelet", pods, WRITERS / TASKS, cancel, |key| kubelet.look_at_pod(key)).await;
+            });
+        }
         let node_work =
             work("node-status", nodes, WRITERS, cx.cancel.clone(), |name| kubelet.look_at_node(name));
-        tokio::join!(pod_work, node_work, kubelet.heartbeats());
+        tokio::join!(pod_work.join_all(), node_work, kubelet.heartbeats());
     }
 }
 
