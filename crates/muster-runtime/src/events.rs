@@ -6,6 +6,7 @@
 //! chatty ones first), because they are for people and nobody reads ten thousand.
 
 use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -32,6 +33,7 @@ const CHATTER: [&str; 4] = ["Pulled", "Created", "Started", "Killing"];
 #[derive(Clone)]
 pub struct Events {
     sender: mpsc::Sender<Record>,
+    room: Arc<Mutex<Room>>,
     program: &'static str,
     component: &'static str,
 }
@@ -53,12 +55,14 @@ impl Events {
     /// The recorder, and the task that writes what it records.
     pub fn start(api: Api, clock: Clock, cancel: CancellationToken) -> (Self, impl Future<Output = ()>) {
         let (sender, receiver) = mpsc::channel(2048);
-        (Events { sender, program: "muster", component: "muster" }, write(api, clock, receiver, cancel))
+        let room = Arc::new(Mutex::new(Room::new(Instant::now())));
+        let events = Events { sender, room: room.clone(), program: "muster", component: "muster" };
+        (events, write(api, clock, receiver, room, cancel))
     }
 
     /// The same recorder under the name of a component of a program.
     pub fn named(&self, program: &'static str, component: &'static str) -> Self {
-        Events { sender: self.sender.clone(), program, component }
+        Events { program, component, ..self.clone() }
     }
 
     pub fn normal<T: Object>(&self, object: &T, reason: &'static str, message: impl Into<String>) {
@@ -89,6 +93,10 @@ impl Events {
         reason: &'static str,
         message: String,
     ) {
+        // Asked before anything is made of it: on a busy cluster nearly all are left out.
+        if !open(&self.room).has_room(warning, reason, Instant::now()) {
+            return;
+        }
         let record = Record {
             program: self.program,
             component: self.component,
@@ -113,30 +121,26 @@ impl Events {
     }
 }
 
-/// Decides what becomes of each record.
-struct Desk {
-    /// Events that were written, by object, reason and message.
-    known: HashMap<(String, &'static str, String), (Key, u32)>,
-    /// How many different messages an object has had for a reason.
-    alike: HashMap<(String, &'static str), u32>,
+/// How many events may be written now.
+struct Room {
     tokens: f64,
     filled: Instant,
 }
 
-impl Desk {
+impl Room {
     fn new(now: Instant) -> Self {
-        Desk { known: HashMap::new(), alike: HashMap::new(), tokens: BURST, filled: now }
+        Room { tokens: BURST, filled: now }
     }
 
-    /// Whether there is room for this record now.
-    fn has_room(&mut self, record: &Record, now: Instant) -> bool {
+    /// Whether there is room for one more event now; if so, it is taken.
+    fn has_room(&mut self, warning: bool, reason: &str, now: Instant) -> bool {
         let passed = now.saturating_duration_since(self.filled);
         self.filled = now;
         self.tokens = (self.tokens + passed.as_secs_f64() * PER_SECOND).min(BURST);
         // What says little must leave room for what says more.
-        let least = if record.warning {
+        let least = if warning {
             1.0
-        } else if CHATTER.contains(&record.reason) {
+        } else if CHATTER.contains(&reason) {
             BURST / 2.0
         } else {
             BURST / 4.0
@@ -148,6 +152,25 @@ impl Desk {
         room
     }
 
+    fn give_back(&mut self) {
+        self.tokens += 1.0;
+    }
+}
+
+fn open(room: &Mutex<Room>) -> std::sync::MutexGuard<'_, Room> {
+    room.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Decides what becomes of each record.
+#[derive(Default)]
+struct Desk {
+    /// Events that were written, by object, reason and message.
+    known: HashMap<(String, &'static str, String), (Key, u32)>,
+    /// How many different messages an object has had for a reason.
+    alike: HashMap<(String, &'static str), u32>,
+}
+
+impl Desk {
     /// The message to write: the record's own, or that of the many alike.
     fn message(&mut self, record: &Record) -> String {
         let own = (record.uid.clone(), record.reason, record.message.clone());
@@ -169,13 +192,16 @@ impl Desk {
     }
 }
 
-async fn write(api: Api, clock: Clock, mut records: mpsc::Receiver<Record>, cancel: CancellationToken) {
-    let mut desk = Desk::new(Instant::now());
+async fn write(
+    api: Api,
+    clock: Clock,
+    mut records: mpsc::Receiver<Record>,
+    room: Arc<Mutex<Room>>,
+    cancel: CancellationToken,
+) {
+    let mut desk = Desk::default();
     let mut serial = 0_u64;
     while let Some(Some(record)) = cancel.run_until_cancelled(records.recv()).await {
-        if !desk.has_room(&record, Instant::now()) {
-            continue;
-        }
         let api = api.named(record.program);
         let now = stamp(clock.now());
         let message = desk.message(&record);
@@ -184,7 +210,7 @@ async fn write(api: Api, clock: Clock, mut records: mpsc::Receiver<Record>, canc
             *count += 1;
             // Of very many alike, only the order of magnitude is kept up to date.
             if id.2 == COMBINED && !count.is_power_of_two() {
-                desk.tokens += 1.0;
+                open(&room).give_back();
                 continue;
             }
             let path = EVENTS.path(&key.namespace, &key.name, "");
@@ -250,7 +276,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn many_alike_are_combined() {
-        let mut desk = Desk::new(Instant::now());
+        let mut desk = Desk::default();
         let mut ids = std::collections::BTreeSet::new();
         for i in 0..50 {
             let record = record("rs", "SuccessfulCreate", &format!("Created pod: {i}"));
@@ -264,10 +290,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_says_more_has_room_longer() {
-        let mut desk = Desk::new(Instant::now());
+        let mut room = Room::new(Instant::now());
         let mut count = |reason, warning| {
-            let record = Record { warning, ..record("p", reason, "m") };
-            (0..5000).take_while(|_| desk.has_room(&record, Instant::now())).count()
+            (0..5000).take_while(|_| room.has_room(warning, reason, Instant::now())).count()
         };
         let written = [count("Pulled", false), count("Scheduled", false), count("FailedScheduling", true)];
         assert_eq!(written, [501, 250, 249]);

@@ -11,46 +11,64 @@ use std::ops::Deref;
 use serde::de::Visitor;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Sorted, so that one is found quickly.
+/// By length, so that a text is compared with the few of its own length only. The empty one comes first.
 const KNOWN: [&str; 37] = [
     "",
-    "Always",
-    "BestEffort",
-    "Burstable",
-    "ContainersReady",
-    "DisruptionTarget",
+    "TCP",
+    "UDP",
+    "SCTP",
+    "True",
     "Equal",
+    "False",
+    "Never",
+    "Ready",
+    "Always",
     "Exists",
     "Failed",
-    "False",
-    "Guaranteed",
-    "Initialized",
-    "Never",
-    "NoExecute",
-    "NoSchedule",
-    "OnFailure",
     "Pending",
-    "PodBound",
-    "PodReadyToStartContainers",
-    "PodScheduled",
-    "PreferNoSchedule",
-    "Ready",
     "Running",
-    "SCTP",
-    "Succeeded",
-    "TCP",
-    "True",
-    "UDP",
     "Unknown",
+    "volcano",
+    "PodBound",
+    "Burstable",
+    "NoExecute",
+    "OnFailure",
+    "Succeeded",
+    "BestEffort",
+    "Guaranteed",
+    "NoSchedule",
+    "Initialized",
+    "PodScheduled",
     "Unschedulable",
-    "default-scheduler",
     "kai-scheduler",
+    "nvidia.com/gpu",
+    "ContainersReady",
+    "DisruptionTarget",
+    "PreferNoSchedule",
     "muster-scheduler",
+    "default-scheduler",
+    "PodReadyToStartContainers",
     "node.kubernetes.io/not-ready",
     "node.kubernetes.io/unreachable",
-    "nvidia.com/gpu",
-    "volcano",
 ];
+/// Where the words of each length begin; the last is where all end.
+const BEGINS: [usize; LONGEST + 2] = begins();
+const LONGEST: usize = KNOWN[KNOWN.len() - 1].len();
+
+const fn begins() -> [usize; LONGEST + 2] {
+    let mut begins = [KNOWN.len(); LONGEST + 2];
+    let mut at = KNOWN.len();
+    while at > 0 {
+        at -= 1;
+        // Shorter lengths that have no words begin here too.
+        let mut length = 0;
+        while length <= KNOWN[at].len() {
+            begins[length] = at;
+            length += 1;
+        }
+    }
+    begins
+}
 
 /// A text that is one of a few words nearly always.
 #[derive(Clone, PartialEq, Eq)]
@@ -64,7 +82,9 @@ enum Kept {
 }
 
 fn known(text: &str) -> Option<Kept> {
-    KNOWN.binary_search(&text).ok().and_then(|at| u8::try_from(at).ok()).map(Kept::Known)
+    let (from, to) = (*BEGINS.get(text.len())?, *BEGINS.get(text.len() + 1)?);
+    let found = KNOWN.get(from..to)?.iter().position(|word| *word == text)?;
+    u8::try_from(from + found).ok().map(Kept::Known)
 }
 
 impl Word {
@@ -82,7 +102,8 @@ impl Word {
 
 impl Default for Word {
     fn default() -> Self {
-        Word::from("")
+        // The empty word.
+        Word(Kept::Known(0))
     }
 }
 
@@ -197,8 +218,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn known_words_are_sorted_and_found() {
-        assert!(KNOWN.is_sorted_by(|a, b| a < b));
+    fn known_words_are_in_order_and_found() {
+        assert!(KNOWN.is_sorted_by(|a, b| (a.len(), a) < (b.len(), b)));
         for text in KNOWN {
             assert!(matches!(Word::from(text).0, Kept::Known(_)), "{text:?}");
         }
