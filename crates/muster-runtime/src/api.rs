@@ -5,13 +5,13 @@
 
 use std::time::Duration;
 
-use futures::io::AsyncBufRead;
 use http::{Method, Request, header};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use crate::client::{Client, Lines};
 use crate::metrics::Metrics;
 use crate::object::{Key, Object, Resource};
 
@@ -140,15 +140,15 @@ pub struct Page<T> {
 /// A client for slim kinds.
 #[derive(Clone)]
 pub struct Api {
-    client: kube::Client,
+    client: Client,
     pub(crate) manager: &'static str,
     metrics: Option<Metrics>,
 }
 
 impl Api {
     /// `manager` is the name of the program: the server writes it into `managedFields`.
-    pub fn new(client: kube::Client, manager: &'static str) -> Self {
-        Api { client, manager, metrics: None }
+    pub fn new(client: impl Into<Client>, manager: &'static str) -> Self {
+        Api { client: client.into(), manager, metrics: None }
     }
 
     /// The same client, whose requests are counted.
@@ -307,7 +307,7 @@ impl Api {
         url: &str,
         resource_version: &str,
         limit: Duration,
-    ) -> Result<impl AsyncBufRead + use<>, ApiError> {
+    ) -> Result<Lines, ApiError> {
         let path = format!(
             "{url}&watch=true&allowWatchBookmarks=true&timeoutSeconds={}&resourceVersion={}",
             limit.as_secs().max(1),
@@ -319,7 +319,7 @@ impl Api {
             .header(header::USER_AGENT, self.user_agent())
             .body(Vec::new())
             .map_err(|source| ApiError::Address { what: path.clone(), source })?;
-        match tokio::time::timeout(REQUEST_LIMIT, self.client.request_stream(request)).await {
+        match tokio::time::timeout(REQUEST_LIMIT, self.client.request_lines(request)).await {
             Ok(Ok(lines)) => Ok(lines),
             Ok(Err(source)) => Err(ApiError::Request { verb: "watch", what: path, source: Box::new(source) }),
             Err(_) => Err(ApiError::TimedOut { verb: "watch", what: path }),

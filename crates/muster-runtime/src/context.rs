@@ -10,6 +10,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::api::Api;
+use crate::client::Client;
 use crate::clock::Clock;
 use crate::events::Events;
 use crate::health::Health;
@@ -35,7 +36,7 @@ pub struct Context {
 impl Context {
     /// A context, and the task that writes its events.
     pub fn new(
-        client: kube::Client,
+        client: impl Into<Client>,
         program: &'static str,
         clock: Clock,
         cancel: CancellationToken,
@@ -45,7 +46,7 @@ impl Context {
 
     /// A context that counts and reports where others do already.
     pub fn reporting(
-        client: kube::Client,
+        client: impl Into<Client>,
         program: &'static str,
         clock: Clock,
         cancel: CancellationToken,

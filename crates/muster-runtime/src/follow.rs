@@ -9,7 +9,6 @@ use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
-use futures::AsyncBufReadExt;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -247,29 +246,23 @@ pub(crate) async fn watch_on(
     };
     let list_again = Instant::now() + spread(resync, (api.manager, url));
     while Instant::now() < list_again {
-        let stream = match api.watch_raw(url, &version, list_again - Instant::now()).await {
-            Ok(stream) => stream,
+        let mut lines = match api.watch_raw(url, &version, list_again - Instant::now()).await {
+            Ok(lines) => lines,
             Err(error) if error.gone() || error.not_found() => return broke_off(),
             Err(error) => {
                 tokio::time::sleep(error.retry_after().unwrap_or_else(|| pause.next())).await;
                 continue;
             }
         };
-        let mut stream = std::pin::pin!(stream);
-        let mut line = String::new();
         let mut n_lines = 0_u32;
         loop {
-            line.clear();
             // A connection that died without a word looks like one on which nothing happens, but for the bookmarks.
             let patience = list_again.min(Instant::now() + QUIET);
-            match tokio::time::timeout_at(patience, stream.read_line(&mut line)).await {
-                Err(_) | Ok(Err(_) | Ok(0)) => break,
-                Ok(Ok(_)) => {}
-            }
+            let Ok(Ok(Some(line))) = tokio::time::timeout_at(patience, lines.next()).await else { break };
             if line.trim_end().is_empty() {
                 continue;
             }
-            match take(&line) {
+            match take(line) {
                 Some(seen) => version = seen,
                 None => return broke_off(),
             }

@@ -1,6 +1,6 @@
 //! What every service stands on.
 //!
-//! In: a `kube::Client`. Out: requests to an API server ([`Api`]), collections that are watched ([`Store`], [`Stores`],
+//! In: a [`Client`]. Out: requests to an API server ([`Api`]), collections that are watched ([`Store`], [`Stores`],
 //! and [`follow`](mod@follow) for those who keep their own books), queues of keys to look at ([`queue`]), events for people
 //! ([`events`]), leases ([`lease`]), and one [`Clock`]; and what a process needs around them: a way to connect ([`connect`](mod@connect)),
 //! probes ([`health`]), [`metrics`] and [`logs`].
@@ -9,6 +9,7 @@
 //! paused runtime makes it virtual. *Invariant:* every request ends; what retries says so.
 
 pub mod api;
+pub mod client;
 pub mod clock;
 pub mod common;
 pub mod connect;
@@ -32,6 +33,7 @@ mod strings;
 mod word;
 
 pub use api::{Api, ApiError};
+pub use client::Client;
 pub use clock::Clock;
 pub use connect::{Connect, connect};
 pub use context::{Context, RESYNC};

@@ -4,9 +4,9 @@
 //! as a process of its own (release build, named by MUSTER_BIN) and speaks HTTPS to it, as any client. Run it by `cargo xtask bench jobs`.
 
 use anyhow::{Context, Result, ensure};
-use futures::{AsyncBufReadExt, StreamExt};
+use futures::StreamExt;
 use muster_runtime::{Api, Connect, connect};
-use muster_testkit::{Measured, muster_binary, own_cpu};
+use muster_testkit::{Measured, Processors, muster_binary, own_cpu};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -55,11 +55,12 @@ async fn measure(folder: &Path, nodes: usize, jobs: usize, size: usize, apart: b
     api.create_path("/api/v1/namespaces", &namespace).await?;
     // One job by itself shows that all services are there.
     let mut done = watch_done(&api).await?;
+    let alone = Instant::now();
     submit(&api, 0..1, size).await?;
-    let alone = next(&mut done).await?;
-    eprintln!("the first job alone took {:.2} s; submitting {jobs}", alone.0.elapsed().as_secs_f64());
+    let (done_at, _) = next(&mut done).await?;
+    eprintln!("the first job alone took {:.2} s; submitting {jobs}", (done_at - alone).as_secs_f64());
 
-    let begun = Instant::now();
+    let (begun, before) = (Instant::now(), Processors::now()?);
     let cpu = (cluster.cpu()?, services.as_ref().map_or(Ok(0.0), Measured::cpu)?, own_cpu()?);
     let submitting = tokio::spawn({
         let api = api.clone();
@@ -78,8 +79,10 @@ async fn measure(folder: &Path, nodes: usize, jobs: usize, size: usize, apart: b
     let submitted = submitting.await??;
     let per_job = |from: f64, to: f64| (to - from) * 1e3 / jobs as f64;
     let memory = cluster.memory()?;
+    let (idle, stolen) = Processors::now()?.since(before);
     Ok(json!({
         "nodes": nodes, "jobs": jobs, "podsPerJob": size, "services": if apart { "apart" } else { "in the cluster's process" },
+        "processors": {"idle": idle, "takenByTheHost": stolen},
         "seconds": took, "submittedAfterSeconds": submitted,
         "jobsPerMinute": jobs as f64 * 60.0 / took,
         "cpuMsPerJob": {
@@ -137,10 +140,9 @@ async fn watch_done(api: &Api) -> Result<mpsc::UnboundedReceiver<(Instant, u64)>
                 let _ = sender.send((Instant::now(), job["status"]["succeeded"].as_u64().unwrap_or(0)));
             }
         };
-        while let Ok(stream) = api.watch_raw(url, &version, Duration::from_secs(600)).await {
-            let mut lines = std::pin::pin!(stream.lines());
-            while let Some(Ok(line)) = lines.next().await {
-                let Ok(event) = serde_json::from_str::<Value>(&line) else { break };
+        while let Ok(mut lines) = api.watch_raw(url, &version, Duration::from_secs(600)).await {
+            while let Ok(Some(line)) = lines.next().await {
+                let Ok(event) = serde_json::from_str::<Value>(line) else { break };
                 if event["type"] == "ERROR" {
                     // More happened than the server remembers: what was missed is in a list.
                     eprintln!("the watch of jobs fell behind");

@@ -4,12 +4,12 @@
 //! process of its own (release build, named by MUSTER_BIN). Run it by `cargo xtask bench services`.
 
 use anyhow::{Context, Result, ensure};
-use futures::{AsyncBufReadExt, StreamExt};
+use futures::StreamExt;
 use muster_api::crd::{System, crds};
 use muster_binder::{Assignment, Binder};
 use muster_runtime::api::Delete;
 use muster_runtime::{Api, Connect, Key, connect};
-use muster_testkit::{Measured, RealCluster, RealOptions, muster_binary, own_cpu};
+use muster_testkit::{Measured, Processors, RealCluster, RealOptions, muster_binary, own_cpu};
 use serde_json::{Value, json};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -34,6 +34,7 @@ async fn main() -> Result<()> {
     eprintln!("bare loop: creating {pods} pods");
     create_namespace(&api, "bare").await?;
     create_gangs(&api, "bare", "nobody", gangs, size).await?;
+    let before = Processors::now()?;
     let bare = bare_loop(&api, nodes, gangs, size).await?;
 
     eprintln!("muster: creating {pods} pods");
@@ -59,6 +60,7 @@ async fn main() -> Result<()> {
     let (first, last) = (times.first().context("no pods")?, times.last().context("no pods")?);
     let span = last.duration_since(*first).as_secs_f64();
     let (cpu, memory) = (muster.cpu()?, muster.memory()?);
+    let (idle, stolen) = Processors::now()?.since(before);
     let writes = writes(port).await?;
     // Status and events come after the binds.
     tokio::time::sleep(Duration::from_secs(15)).await;
@@ -80,6 +82,7 @@ async fn main() -> Result<()> {
         "{:#}",
         json!({
             "nodes": nodes, "gangs": gangs, "podsPerGang": size,
+            "processors": {"idle": idle, "takenByTheHost": stolen},
             "bare": {"podsPerSecond": bare.0, "clientCpuMsPerPod": bare.1},
             "muster": {
                 "podsPerSecond": rate,
@@ -173,9 +176,8 @@ async fn watch_binds(api: &Api, namespace: &str) -> Result<mpsc::UnboundedReceiv
     let (api, mut version) = (api.clone(), list.resource_version);
     let (sender, receiver) = mpsc::unbounded_channel();
     tokio::spawn(async move {
-        while let Ok(stream) = api.watch_raw(&url, &version, LIMIT).await {
-            let mut lines = std::pin::pin!(stream.lines());
-            while let Some(Ok(line)) = lines.next().await {
+        while let Ok(mut lines) = api.watch_raw(&url, &version, LIMIT).await {
+            while let Ok(Some(line)) = lines.next().await {
                 if line.starts_with(r#"{"type":"DELETED""#) && sender.send(Instant::now()).is_err() {
                     return;
                 }

@@ -1,7 +1,7 @@
 //! Simulated nodes and kubelets, the workload controllers, and faults: ordinary API clients of
 //! whatever API server the client points at.
 //!
-//! In: a `kube::Client`, [`Options`], a [`Clock`]. Out: a cluster in which workloads run, until cancelled.
+//! In: a [`Client`], [`Options`], a [`Clock`]. Out: a cluster in which workloads run, until cancelled.
 //! Must stay true: everything here goes through the API, so it can be replaced piece by piece by the real thing; all
 //! time is tokio's, so a paused runtime makes it virtual; what a restart finds is adopted, not made again.
 //!
@@ -45,7 +45,7 @@ use muster_runtime::{Stores, api, clock, events, json, queue, store};
 pub use chaos::Chaos;
 pub use fleet::{Fleet, FleetError, Shape};
 pub use kubelet::behaviour::Rules;
-pub use muster_runtime::{Api, ApiError, Clock};
+pub use muster_runtime::{Api, ApiError, Client, Clock};
 
 use crate::context::Context;
 use crate::events::Events;
@@ -141,7 +141,7 @@ pub enum Error {
 
 /// Runs the simulation until cancelled. Nodes are created first; those that are there already are adopted.
 pub async fn run(
-    client: kube::Client,
+    client: impl Into<Client>,
     options: Options,
     clock: Clock,
     cancel: CancellationToken,

@@ -19,7 +19,7 @@ mod services;
 pub use cluster::{Cluster, Http, Request, Response, WatchEnd};
 pub use embedded::{EmbeddedCluster, EmbeddedOptions, muster_binary};
 pub use eventually::{Observed, eventually};
-pub use measured::{Measured, memory_of, own_cpu};
+pub use measured::{Measured, Processors, memory_of, own_cpu};
 pub use programs::{
     ETCD_VERSION, KUBERNETES_VERSION, KWOK_VERSION, Programs, Release, VOLCANO_API_VERSION, VOLCANO_VERSION,
     cache_dir, find_kubectl,

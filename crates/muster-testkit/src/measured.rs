@@ -57,6 +57,33 @@ pub fn own_cpu() -> Result<f64> {
     cpu_of("self")
 }
 
+/// What the processors of this machine did since it started. A virtual machine is not told when its host lends them to somebody else, only afterwards, and
+/// a rate says nothing without it.
+#[derive(Debug, Clone, Copy)]
+pub struct Processors {
+    all: f64,
+    idle: f64,
+    stolen: f64,
+}
+
+impl Processors {
+    pub fn now() -> Result<Self> {
+        let stat = std::fs::read_to_string("/proc/stat")?;
+        let line = stat.lines().next().context("/proc/stat is empty")?;
+        // user nice system idle iowait irq softirq steal; what guests used is in user already.
+        let ticks: Vec<f64> =
+            line.split_whitespace().skip(1).take(8).filter_map(|n| n.parse().ok()).collect();
+        let at = |i: usize| ticks.get(i).copied().unwrap_or(0.0);
+        Ok(Processors { all: ticks.iter().sum(), idle: at(3) + at(4), stolen: at(7) })
+    }
+
+    /// Which parts of the time since then they had nothing to do, and were taken away by the host.
+    pub fn since(self, then: Self) -> (f64, f64) {
+        let all = (self.all - then.all).max(1.0);
+        ((self.idle - then.idle) / all, (self.stolen - then.stolen) / all)
+    }
+}
+
 /// Resident memory of a process in KiB, now and at the most.
 pub fn memory_of(pid: u32) -> Result<(u64, u64)> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;

@@ -11,7 +11,7 @@ use crate::up::{interrupted, runtime};
 use crate::view::{self, NodeRow};
 use anyhow::{Context, bail};
 use muster_apiserver::ApiServer;
-use muster_runtime::{Api, Clock};
+use muster_runtime::{Api, Client, Clock};
 use muster_scenario::words;
 use muster_sim::Fleet;
 use muster_translate::Kind;
@@ -147,7 +147,7 @@ async fn tour(args: &Args, cancel: &CancellationToken) -> anyhow::Result<()> {
 }
 
 /// The embedded cluster: server, nodes, controllers and Muster's services, until cancelled.
-fn start(cancel: &CancellationToken) -> anyhow::Result<kube::Client> {
+fn start(cancel: &CancellationToken) -> anyhow::Result<Client> {
     let admission = Arc::new(InProcess::default());
     let mut options = muster_apiserver::Options::default();
     options.hooks.push(admission.clone());
@@ -157,7 +157,7 @@ fn start(cancel: &CancellationToken) -> anyhow::Result<kube::Client> {
         .map_err(|error| anyhow::anyhow!("a generated CRD was refused: {error}"))?;
     let background = server.clone();
     tokio::spawn(cancel.clone().run_until_cancelled_owned(async move { background.run().await }));
-    let client = kube::Client::new(server.inside(), "default");
+    let client = Client::near(server.inside());
     let simulated = muster_sim::Options { fleet: Fleet::simple(NODES, GPUS)?, ..Default::default() };
     tokio::spawn(muster_sim::run(client.clone(), simulated, muster_sim::Clock::system(), cancel.clone()));
     let mut wanted = Wanted { admission: Some(Admission::InProcess(admission)), ..Wanted::default() };

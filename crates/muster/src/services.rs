@@ -9,11 +9,10 @@ use anyhow::Context as _;
 use clap::ValueEnum;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
-use kube::Client;
 use muster_grove::BackendName;
 use muster_runtime::health::{Pages, serve};
 use muster_runtime::lease::{self, Claim, ClaimError, Lease};
-use muster_runtime::{Clock, Context, Health, Key, Metrics};
+use muster_runtime::{Client, Clock, Context, Health, Key, Metrics};
 use muster_scheduler::BindMode;
 use muster_scheduler::record::Setup;
 use serde_json::Value;
@@ -260,11 +259,12 @@ fn model_key(key: &Key) -> muster_model::Key {
 
 /// Runs the services until cancelled, or until one cannot go on.
 pub async fn run(
-    client: Client,
+    client: impl Into<Client>,
     clock: Clock,
     wanted: Wanted,
     cancel: CancellationToken,
 ) -> anyhow::Result<()> {
+    let client = client.into();
     let cancel = cancel.child_token();
     let _ends_with_us = cancel.clone().drop_guard();
     let holds = muster_scheduler::Holds::default();
@@ -693,7 +693,7 @@ async fn ensure_namespace(api: &muster_runtime::Api, name: &str) {
 }
 
 /// Creates the queues and priority classes that work without more words needs; what is there stays as it is.
-pub async fn create_defaults(client: Client) -> anyhow::Result<()> {
+pub async fn create_defaults(client: impl Into<Client>) -> anyhow::Result<()> {
     let api = muster_runtime::Api::new(client, "muster");
     let create = async |collection: &str, object: &Value| match api.create_path(collection, object).await {
         Ok(_) => Ok(()),

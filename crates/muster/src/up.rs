@@ -15,6 +15,7 @@ use muster_apiserver::identity::Identity;
 use muster_apiserver::store::Durable;
 use muster_apiserver::store::disk::{Limits, OpenError};
 use muster_apiserver::{ApiServer, KubeVersion, Options};
+use muster_runtime::Client;
 use muster_sim::{Fleet, Shape};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -196,7 +197,9 @@ async fn run(args: Args) -> anyhow::Result<Exit> {
     let client = kube::Client::new(server.inside(), "default");
     crate::guard::create_roles(&client, roles).await?;
     let simulation = muster_sim::run(
-        chaos.as_ref().map_or_else(|| client.clone(), |chaos| through(&chaos.gates.simulation, &server)),
+        chaos
+            .as_ref()
+            .map_or_else(|| Client::near(server.inside()), |chaos| through(&chaos.gates.simulation, &server)),
         muster_sim::Options {
             fleet,
             default_shape: Shape::with_gpus(args.gpus),
@@ -355,7 +358,7 @@ fn start_services(
     }
     match chaos {
         None => {
-            let client = kube::Client::new(server.inside(), "default");
+            let client = Client::near(server.inside());
             tokio::spawn(services::run(client, muster_runtime::Clock::system(), wanted, cancel))
         }
         Some(chaos) => tokio::spawn(crate::chaos::mortal(chaos.gates.clone(), server, wanted, cancel)),
@@ -363,8 +366,8 @@ fn start_services(
 }
 
 /// A client whose requests go through a gate.
-pub(crate) fn through(gate: &muster_sim::chaos::Gate, server: &ApiServer) -> kube::Client {
-    kube::Client::new(gate.layer(server.inside()), "default")
+pub(crate) fn through(gate: &muster_sim::chaos::Gate, server: &ApiServer) -> Client {
+    Client::near(gate.layer(server.inside()))
 }
 
 fn port_flag(port: u16) -> String {

@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use futures::{AsyncBufReadExt, StreamExt};
 use muster_apiserver::ApiServer;
 use muster_runtime::Api;
 use muster_runtime::connect::{Connect, Protocol, connect};
@@ -26,7 +25,7 @@ async fn uses(protocol: Protocol, name: &str) {
     let options = Connect { kubeconfig: Some(path.clone()), protocol, ..Connect::default() };
     let api = Api::new(connect(options).await.unwrap(), "test");
     let watch = api.watch_raw("/api/v1/namespaces/default/configmaps?", "0", Duration::from_secs(60));
-    let mut lines = watch.await.unwrap().lines();
+    let mut lines = watch.await.unwrap();
     let made = (0..200).map(|i| {
         let body = json!({"metadata": {"name": format!("c{i}")}});
         let api = &api;
@@ -37,7 +36,7 @@ async fn uses(protocol: Protocol, name: &str) {
     }
     let mut n_seen = 0;
     while n_seen < 200 {
-        let line = lines.next().await.unwrap().unwrap();
+        let line = lines.next().await.unwrap().unwrap().to_owned();
         n_seen += usize::from(line.contains("ADDED"));
     }
     cancel.cancel();
