@@ -2,7 +2,7 @@
 //!
 //! In: the name of a `coordination.k8s.io/v1` Lease and who we are. Out: a [`Held`] when it is our turn, which renews the
 //! lease and says when it is lost; and [`claim`], which takes the leases of all names that a scheduler answers to and
-//! refuses a name that another scheduler answers to.
+//! refuses a name that another scheduler answers to, wherever it keeps its lease.
 //!
 //! Must stay true: a holder that could not renew says so *before* anybody else may take the lease, since it counts from
 //! when it sent its last renewal, and others count from when they saw it. Clocks of machines are never compared: a record
@@ -22,10 +22,13 @@ use tokio_util::sync::CancellationToken;
 use crate::api::{Api, ApiError, Patch};
 use crate::clock::{Clock, micro_stamp};
 use crate::metrics::Gauge;
-use crate::object::{Key, Meta};
+use crate::object::{Condition, Key, Meta};
 
 /// Which scheduler name a lease stands for.
 pub const SCHEDULER_NAME: &str = "muster.dev/scheduler-name";
+/// The lease, as `namespace/name`, that the holder's installation has for this name and shard. It is another one than the
+/// one that says so where that was taken over; where nothing is said it is that one. Whoever wants the same is a replica.
+pub const HELD_FOR: &str = "muster.dev/held-for";
 /// Who of us wrote the lease last. A lease whose holder is another one is not ours, whatever else it says.
 pub const HELD_BY: &str = "muster.dev/held-by";
 
@@ -39,6 +42,8 @@ pub struct Lease {
     pub identity: String,
     /// The name that is answered to by whoever holds the lease, if it stands for one.
     pub scheduler_name: String,
+    /// The installation's own lease for that name; `key` itself unless `key` was another scheduler's.
+    pub held_for: Key,
     /// Others wait for so long after the last renewal that they saw.
     pub duration: Duration,
     /// A holder that could not renew for so long gives up. Shorter than `duration`.
@@ -53,6 +58,7 @@ impl Lease {
         Lease {
             api,
             clock,
+            held_for: key.clone(),
             key,
             identity: identity.into(),
             scheduler_name: String::new(),
@@ -178,6 +184,7 @@ impl Lease {
         let mut annotations = json!({HELD_BY: self.identity});
         if !self.scheduler_name.is_empty() {
             annotations[SCHEDULER_NAME] = json!(self.scheduler_name);
+            annotations[HELD_FOR] = json!(self.held_for.to_string());
         }
         let mut metadata = json!({"annotations": annotations});
         if first {
@@ -447,41 +454,128 @@ fn known_leases(scheduler_name: &str, shard: &str) -> Vec<Key> {
 /// Looks for a live scheduler of another make that answers to one of the names, by the leases that are known. A lease
 /// that nobody renews takes its duration to find out; where there is none, the answer comes at once.
 pub async fn other_holder(api: &Api, names: &[String], shard: &str) -> Result<Option<OtherHolder>, ApiError> {
-    let mut suspects: BTreeMap<Key, (String, Sighting)> = BTreeMap::new();
-    for name in names {
-        for key in known_leases(name, shard) {
-            if let Some(record) = foreign(api, &key).await? {
-                suspects.insert(key, (name.clone(), Sighting { record, since: Instant::now() }));
-            }
-        }
-    }
-    while !suspects.is_empty() {
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        let keys: Vec<Key> = suspects.keys().cloned().collect();
-        for key in keys {
-            let Some((name, before)) = suspects.remove(&key) else { continue };
-            let Some(record) = foreign(api, &key).await? else { continue };
-            if record != before.record {
-                return Ok(Some(OtherHolder {
-                    scheduler_name: name,
-                    lease: key,
-                    holder: record.holder_identity,
-                }));
-            }
-            let until = record.live_until(before.since, Duration::from_secs(15));
-            if until.is_some_and(|until| Instant::now() < until) {
-                suspects.insert(key, (name, before));
-            }
-        }
-    }
-    Ok(None)
+    let mut search = Search::new(api, names, shard, None);
+    let suspects = search.of_known().await?;
+    search.first_live(suspects, Duration::ZERO).await
 }
 
-/// The record of a lease that somebody else holds, dead or alive.
-async fn foreign(api: &Api, key: &Key) -> Result<Option<Record>, ApiError> {
-    let Some(found) = seen(api, key).await? else { return Ok(None) };
-    let ours = found.metadata.annotation(HELD_BY) == Some(&found.spec.holder_identity);
-    Ok(Some(found.spec).filter(|spec| !spec.holder_identity.is_empty() && !ours))
+/// The search for whoever else answers to names.
+struct Search<'a> {
+    api: &'a Api,
+    names: BTreeSet<&'a str>,
+    shard: &'a str,
+    known: BTreeMap<Key, &'a str>,
+    /// For whom is searched. Without it only schedulers of another make are found.
+    claim: Option<&'a Claim>,
+    /// Records that were seen to run out: what still says the same need not be watched again.
+    dead: BTreeMap<Key, Record>,
+}
+
+/// Who may be another one, until it is known whether the lease is renewed.
+struct Suspect<'a> {
+    name: &'a str,
+    sighting: Sighting,
+    /// Whoever finds us in turn, and gives way to us.
+    yields: bool,
+}
+
+/// How long one that has to give way may take: it looks at once, and sees us renew after two seconds. One that is still
+/// there had looked before we were to be seen, and works.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+impl<'a> Search<'a> {
+    fn new(api: &'a Api, names: &'a [String], shard: &'a str, claim: Option<&'a Claim>) -> Self {
+        let mut known = BTreeMap::new();
+        for name in names {
+            for key in known_leases(name, shard) {
+                known.entry(key).or_insert(name.as_str());
+            }
+        }
+        let names = names.iter().map(String::as_str).collect();
+        Search { api, names, shard, known, claim, dead: BTreeMap::new() }
+    }
+
+    /// Those that hold one of the leases that are known.
+    async fn of_known(&self) -> Result<BTreeMap<Key, Suspect<'a>>, ApiError> {
+        let mut found = Vec::new();
+        for key in self.known.keys() {
+            found.extend(seen(self.api, key).await?.map(|lease| (key.clone(), lease)));
+        }
+        Ok(self.among(found))
+    }
+
+    /// Those that hold one of these leases.
+    fn among(&self, leases: impl IntoIterator<Item = (Key, LeaseObject)>) -> BTreeMap<Key, Suspect<'a>> {
+        let since = Instant::now();
+        let suspect = |(key, lease): (Key, LeaseObject)| {
+            let (name, yields) = self.answers(&key, &lease)?;
+            let is_dead = self.dead.get(&key) == Some(&lease.spec);
+            let sighting = Sighting { record: lease.spec, since };
+            (!is_dead).then_some((key, Suspect { name, sighting, yields }))
+        };
+        leases.into_iter().filter_map(suspect).collect()
+    }
+
+    /// The name to which the holder of a lease answers, if it is one of ours and the holder is not of our installation;
+    /// and whether it gives way to us where both begin at once.
+    fn answers(&self, key: &Key, lease: &LeaseObject) -> Option<(&'a str, bool)> {
+        let holder = &lease.spec.holder_identity;
+        if holder.is_empty() {
+            return None;
+        }
+        let is_muster = lease.is_of_muster();
+        if !is_muster && let Some(name) = self.known.get(key) {
+            return Some((name, false));
+        }
+        let claim = self.claim.filter(|claim| claim.identity != *holder)?;
+        let name = *self.names.get(lease.metadata.annotation(SCHEDULER_NAME)?)?;
+        // What another one finds on a lease of whom it is held for is not about itself.
+        let home =
+            Some(lease).filter(|_| is_muster).and_then(LeaseObject::held_for).unwrap_or_else(|| key.clone());
+        let is_another = home.name == lease_name(name, self.shard) && home.namespace != claim.namespace;
+        is_another.then_some((name, is_muster && home.namespace > claim.namespace))
+    }
+
+    /// Watches them until one of them renews its lease or none can be live any more. Those that give way may renew theirs
+    /// for so long.
+    async fn first_live(
+        &mut self,
+        mut suspects: BTreeMap<Key, Suspect<'a>>,
+        patience: Duration,
+    ) -> Result<Option<OtherHolder>, ApiError> {
+        let begun = Instant::now();
+        while !suspects.is_empty() {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            let keys: Vec<Key> = suspects.keys().cloned().collect();
+            for key in keys {
+                let Some(mut suspect) = suspects.remove(&key) else { continue };
+                let Some(lease) = seen(self.api, &key).await? else { continue };
+                if self.answers(&key, &lease).is_none() {
+                    continue;
+                }
+                if lease.spec != suspect.sighting.record {
+                    if !suspect.yields || begun.elapsed() >= patience {
+                        return Ok(Some(OtherHolder {
+                            scheduler_name: suspect.name.to_owned(),
+                            lease: key,
+                            holder: lease.spec.holder_identity,
+                        }));
+                    }
+                    suspect.sighting = Sighting { record: lease.spec, since: Instant::now() };
+                }
+                let Sighting { record, since } = &suspect.sighting;
+                if record
+                    .live_until(*since, Duration::from_secs(15))
+                    .is_some_and(|until| Instant::now() < until)
+                {
+                    suspects.insert(key, suspect);
+                } else {
+                    self.dead.insert(key, suspect.sighting.record);
+                }
+            }
+        }
+        Ok(None)
+    }
 }
 
 async fn exists(api: &Api, key: &Key) -> Result<bool, ApiError> {
@@ -501,6 +595,165 @@ async fn seen(api: &Api, key: &Key) -> Result<Option<LeaseObject>, ApiError> {
     }
 }
 
+/// The leases of all namespaces, if we may look at them.
+async fn all_leases(api: &Api) -> Result<Option<Vec<(Key, LeaseObject)>>, ApiError> {
+    // Each node has one in that namespace, which is all but a few of a large cluster's.
+    const PATH: &str =
+        "/apis/coordination.k8s.io/v1/leases?fieldSelector=metadata.namespace!=kube-node-lease";
+    let Some(items) = items(api, PATH, "whether another Muster holds a lease for the same names").await?
+    else {
+        return Ok(None);
+    };
+    let keyed = |lease: LeaseObject| (Key::new(&lease.metadata.namespace, &lease.metadata.name), lease);
+    Ok(Some(items.into_iter().map(|item| keyed(serde_json::from_value(item).unwrap_or_default())).collect()))
+}
+
+/// What a list has, if we may look at it; if not, `what` cannot be told.
+async fn items(api: &Api, path: &str, what: &str) -> Result<Option<Vec<Value>>, ApiError> {
+    match api.get_path(path).await {
+        Ok(mut list) => match list.get_mut("items").map(Value::take) {
+            Some(Value::Array(items)) => Ok(Some(items)),
+            _ => Ok(Some(Vec::new())),
+        },
+        Err(error) if matches!(error.code(), 403 | 404) => {
+            tracing::warn!(why = error.message(), "cannot see {what}");
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Where KAI is installed unless told otherwise.
+const KAI_NAMESPACE: &str = "kai-scheduler";
+
+/// A scheduler that answers to a name of ours and holds no lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OtherPod {
+    pub scheduler_name: String,
+    pub pod: Key,
+    /// The command that stops it.
+    pub fix: String,
+}
+
+/// Looks for a scheduler of KAI's that runs and answers to one of the names without a lease, as KAI's do by default.
+async fn other_pod(api: &Api, names: &[String], shard: &str) -> Result<Option<OtherPod>, ApiError> {
+    let path = format!("/api/v1/namespaces/{KAI_NAMESPACE}/pods");
+    let found = items(api, &path, "whether a scheduler of KAI runs without a lease").await?;
+    let pods: Vec<PodObject> = found
+        .unwrap_or_default()
+        .into_iter()
+        .map(|item| serde_json::from_value(item).unwrap_or_default())
+        .filter(|pod: &PodObject| !pod.is_ours())
+        .collect();
+    Ok(unled(&pods, names, shard))
+}
+
+/// The first of KAI's schedulers among these pods that is ready, answers to one of the names, and asks nobody for a turn.
+fn unled(pods: &[PodObject], names: &[String], shard: &str) -> Option<OtherPod> {
+    let ready = pods.iter().filter(|pod| pod.is_ready());
+    let mut schedulers =
+        ready.flat_map(|pod| pod.spec.containers.iter().filter_map(move |c| Some((pod, c.scheduler()?))));
+    let (pod, (name, _)) =
+        schedulers.find(|(_, (name, of))| *of == shard && names.iter().any(|wanted| wanted == name))?;
+    // KAI's operator starts again what it finds stopped, so it has to be stopped, too.
+    let operators =
+        pods.iter().filter(|pod| pod.spec.containers.iter().any(|c| c.image_name() == "operator"));
+    let fix = match pod.deployment() {
+        Some(own) => {
+            let all: BTreeSet<String> = operators.filter_map(PodObject::deployment).chain([own]).collect();
+            let all: Vec<String> = all.iter().map(|name| format!("deployment/{name}")).collect();
+            format!("kubectl -n {KAI_NAMESPACE} scale {} --replicas=0", all.join(" "))
+        }
+        None => format!("kubectl -n {KAI_NAMESPACE} delete pod {}", pod.metadata.name),
+    };
+    let pod = Key::new(KAI_NAMESPACE, &pod.metadata.name);
+    Some(OtherPod { scheduler_name: name.to_owned(), pod, fix })
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct PodObject {
+    metadata: Meta,
+    spec: PodSpec,
+    status: PodStatus,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct PodSpec {
+    containers: Vec<Container>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct PodStatus {
+    conditions: Vec<Condition>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct Container {
+    image: String,
+    command: Vec<String>,
+    args: Vec<String>,
+}
+
+impl PodObject {
+    fn is_ours(&self) -> bool {
+        let named = self.metadata.labels.get("app.kubernetes.io/name").is_some_and(|name| name == "muster");
+        // Somebody's own manifest may lack the label; `muster run` has flags of the same names as KAI's scheduler.
+        named || self.spec.containers.iter().any(|c| c.words().any(|word| word == "run"))
+    }
+
+    fn is_ready(&self) -> bool {
+        self.status.conditions.iter().any(|c| c.kind == "Ready" && c.status == "True")
+    }
+
+    /// The deployment that it belongs to: that of its replica set, which has a hash at the end of its name.
+    fn deployment(&self) -> Option<String> {
+        let owner = self.metadata.controller().filter(|owner| owner.kind == "ReplicaSet")?;
+        owner.name.rsplit_once('-').map(|(name, _)| name.to_owned())
+    }
+}
+
+impl Container {
+    /// The name and the shard that one of KAI's schedulers answers to, if this is one that works without a lease.
+    fn scheduler(&self) -> Option<(&str, &str)> {
+        // Others of KAI's programs are told the scheduler's name, too, but not these.
+        let is_one = self.image_name() == "scheduler"
+            || self.flag("scheduler-conf").is_some()
+            || self.flag("partition-label-value").is_some();
+        let elects = self.flag("leader-elect").is_some_and(|value| value != "false");
+        let name = self.flag("scheduler-name").unwrap_or("kai-scheduler");
+        (is_one && !elects).then(|| (name, self.flag("partition-label-value").unwrap_or_default()))
+    }
+
+    /// `scheduler` of `ghcr.io:443/kai-scheduler/kai-scheduler/scheduler:v0.17.0@sha256:..`.
+    fn image_name(&self) -> &str {
+        let last = self.image.rsplit_once('/').map_or(self.image.as_str(), |(_, last)| last);
+        last.split([':', '@']).next().unwrap_or(last)
+    }
+
+    fn words(&self) -> impl Iterator<Item = &str> {
+        self.command.iter().chain(&self.args).map(String::as_str)
+    }
+
+    /// What a flag is set to, as `--flag=value` or `--flag value`; empty for a bare one. The last one counts.
+    fn flag(&self, flag: &str) -> Option<&str> {
+        let words: Vec<&str> = self.words().collect();
+        words.iter().enumerate().rev().find_map(|(at, word)| {
+            let rest = word.trim_start_matches('-').strip_prefix(flag).filter(|_| word.starts_with('-'))?;
+            match rest.strip_prefix('=') {
+                Some(value) => Some(value),
+                None if rest.is_empty() => {
+                    Some(words.get(at + 1).copied().filter(|next| !next.starts_with('-')).unwrap_or_default())
+                }
+                None => None,
+            }
+        })
+    }
+}
+
 /// The names that a scheduler wants to answer to, in one shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
@@ -517,13 +770,25 @@ pub struct Claim {
 
 #[derive(Debug, thiserror::Error)]
 pub enum ClaimError {
+    #[error(transparent)]
+    Answered(Other),
+    #[error("cannot find out who answers to {names}")]
+    Unknown { names: String, source: ApiError },
+}
+
+/// Who answers to a name already.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Other {
     #[error(
         "pods for {} are already placed by {}, which holds the lease {}; stop it, leave the name out, or pass --take-over",
         .0.scheduler_name, .0.holder, .0.lease
     )]
-    Answered(OtherHolder),
-    #[error("cannot find out who answers to {names}")]
-    Unknown { names: String, source: ApiError },
+    Holder(OtherHolder),
+    #[error(
+        "pods for {} are already placed by the pod {}, which holds no lease that could be taken over; stop it \
+         ({}) or leave the name out", .0.scheduler_name, .0.pod, .0.fix
+    )]
+    Pod(OtherPod),
 }
 
 /// Names that are ours.
@@ -533,32 +798,90 @@ pub struct Claimed {
 
 /// Waits for the leases of all names. Leases are taken in the order of their names, so that two that want the same names
 /// never wait for each other.
+///
+/// Others are looked for before, and again once the leases are held: of two that begin in two namespaces at the same
+/// moment at least one then sees the other's lease. That of the namespace that comes later in the alphabet gives way;
+/// the other waits for that, and gives way itself to one that does not, since that one was not seen to begin.
 pub async fn claim(api: &Api, clock: Clock, claim: &Claim) -> Result<Claimed, ClaimError> {
     let unknown = |source| ClaimError::Unknown { names: claim.names.join(", "), source };
-    let names: BTreeSet<&String> = claim.names.iter().collect();
-    let mut wanted: BTreeMap<Key, &str> = names
-        .iter()
-        .map(|name| (Key::new(&claim.namespace, lease_name(name, &claim.shard)), name.as_str()))
-        .collect();
-    for name in names {
-        if claim.take_over {
-            // Dead or alive: whoever held it once may come back while we are at it.
-            for key in known_leases(name, &claim.shard) {
-                if exists(api, &key).await.map_err(unknown)? {
-                    wanted.insert(key, name);
-                }
+    if let Some(other) = other_pod(api, &claim.names, &claim.shard).await.map_err(unknown)? {
+        return Err(ClaimError::Answered(Other::Pod(other)));
+    }
+    let all = all_leases(api).await.map_err(unknown)?;
+    let may_list = all.is_some();
+    let mut search = Search::new(api, &claim.names, &claim.shard, may_list.then_some(claim));
+    let own = |name: &str| Key::new(&claim.namespace, lease_name(name, &claim.shard));
+    let mut wanted: BTreeMap<Key, &str> = search.names.iter().map(|name| (own(name), *name)).collect();
+    if claim.take_over {
+        wanted.extend(to_take(&search, all).await.map_err(unknown)?);
+    } else {
+        let suspects = match all {
+            Some(all) => {
+                // A Muster that has our own lease is waited for: a replica, or whoever took our names over.
+                let ours: BTreeSet<String> = all
+                    .iter()
+                    .filter(|(key, lease)| wanted.contains_key(key) && lease.is_of_muster())
+                    .map(|(_, lease)| lease.spec.holder_identity.clone())
+                    .collect();
+                search.among(all.into_iter().filter(|(_, lease)| !ours.contains(&lease.spec.holder_identity)))
             }
-        } else if let Some(other) =
-            other_holder(api, std::slice::from_ref(name), &claim.shard).await.map_err(unknown)?
-        {
-            return Err(ClaimError::Answered(other));
+            None => search.of_known().await.map_err(unknown)?,
+        };
+        // Nobody gives way yet, since there is nothing of ours to be found.
+        if let Some(other) = search.first_live(suspects, Duration::ZERO).await.map_err(unknown)? {
+            return Err(ClaimError::Answered(Other::Holder(other)));
         }
     }
     let lease = |(key, scheduler_name): (Key, &str)| Lease {
         scheduler_name: scheduler_name.to_owned(),
+        held_for: own(scheduler_name),
         ..Lease::new(api.clone(), clock, key, claim.identity.clone())
     };
-    let leases: Vec<Lease> = wanted.into_iter().map(lease).collect();
+    let claimed = acquire_all(wanted.into_iter().map(lease).collect(), claim.take_over).await;
+    let others = if may_list { all_leases(api).await } else { Ok(None) };
+    let found = match others {
+        Ok(others) => {
+            let suspects = search.among(others.unwrap_or_default());
+            search.first_live(suspects, PATIENCE).await
+        }
+        Err(error) => Err(error),
+    };
+    let refusal = match found {
+        Ok(None) => return Ok(claimed),
+        Ok(Some(other)) => ClaimError::Answered(Other::Holder(other)),
+        Err(error) => unknown(error),
+    };
+    if let Err(error) = claimed.release().await {
+        tracing::debug!(%error, "a lease was not released");
+    }
+    Err(refusal)
+}
+
+/// The leases of others that stand for the names. Those that are known are taken dead or alive: whoever held one once may
+/// come back while we are at it. A Muster looks for us itself when it comes back.
+async fn to_take<'a>(
+    search: &Search<'a>,
+    all: Option<Vec<(Key, LeaseObject)>>,
+) -> Result<BTreeMap<Key, &'a str>, ApiError> {
+    let mut wanted = BTreeMap::new();
+    let Some(all) = all else {
+        for (key, name) in &search.known {
+            if exists(search.api, key).await? {
+                wanted.insert(key.clone(), *name);
+            }
+        }
+        return Ok(wanted);
+    };
+    for (key, lease) in all {
+        let answers = search.answers(&key, &lease).map(|(name, _)| name);
+        if let Some(name) = search.known.get(&key).copied().or(answers) {
+            wanted.insert(key, name);
+        }
+    }
+    Ok(wanted)
+}
+
+async fn acquire_all(leases: Vec<Lease>, take_over: bool) -> Claimed {
     // The others are looked at while one is waited for: who died let go of all at once, and is waited for once.
     let mut seen: Vec<Option<Sighting>> = leases.iter().map(|_| None).collect();
     let mut held = Vec::with_capacity(leases.len());
@@ -566,12 +889,12 @@ pub async fn claim(api: &Api, clock: Clock, claim: &Claim) -> Result<Claimed, Cl
     while let (Some((lease, later)), Some((seen, others))) = (waiting.split_first(), rest.split_first_mut()) {
         tokio::select! {
             biased;
-            mine = lease.acquire_since(seen.take(), claim.take_over) => held.push(mine),
+            mine = lease.acquire_since(seen.take(), take_over) => held.push(mine),
             () = keep_an_eye_on(later, others) => {}
         }
         (waiting, rest) = (later, others);
     }
-    Ok(Claimed { held })
+    Claimed { held }
 }
 
 /// Notes for how long leases say what they say, without end.
@@ -628,6 +951,19 @@ pub fn identity() -> String {
 struct LeaseObject {
     metadata: Meta,
     spec: Record,
+}
+
+impl LeaseObject {
+    /// Whether a Muster wrote what it says, and holds it.
+    fn is_of_muster(&self) -> bool {
+        let holder = &self.spec.holder_identity;
+        !holder.is_empty() && self.metadata.annotation(HELD_BY) == Some(holder)
+    }
+
+    fn held_for(&self) -> Option<Key> {
+        let (namespace, name) = self.metadata.annotation(HELD_FOR)?.split_once('/')?;
+        Some(Key::new(namespace, name))
+    }
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
@@ -728,6 +1064,70 @@ mod tests {
         let text = r#"{"metadata": {"name": "a"}, "spec": {"holderIdentity": null, "strategy": "x"}}"#;
         let lease: LeaseObject = serde_json::from_str(text).unwrap();
         assert_eq!(lease.spec, Record::default());
+    }
+
+    /// `name/deployment-hash image args`, and `-` for none.
+    fn pod(text: &str) -> PodObject {
+        let mut words = text.split(' ');
+        let (name, set) = words.next().unwrap().split_once('/').unwrap();
+        let owner = json!({"kind": "ReplicaSet", "name": set, "controller": true});
+        let owners: Vec<&Value> = Some(&owner).filter(|_| set != "-").into_iter().collect();
+        let image = words.next().unwrap();
+        serde_json::from_value(json!({
+            "metadata": {"name": name, "ownerReferences": owners},
+            "spec": {"containers": [{"image": "sidecar:1"}, {"image": image, "args": words.collect::<Vec<_>>()}]},
+            "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+        }))
+        .unwrap()
+    }
+
+    /// Who answers to `kai-scheduler` or `team`, in the only shard: `name pod fix`.
+    #[track_caller]
+    fn check_pods(pods: &[&str], expected: Option<&str>) {
+        let pods: Vec<PodObject> = pods.iter().map(|text| pod(text)).filter(|pod| !pod.is_ours()).collect();
+        let names = ["kai-scheduler".to_owned(), "team".to_owned()];
+        let found = unled(&pods, &names, "");
+        let found = found.map(|other| format!("{} {} {}", other.scheduler_name, other.pod.name, other.fix));
+        assert_eq!(found.as_deref(), expected);
+    }
+
+    #[test]
+    fn which_pods_are_schedulers_without_a_lease() {
+        let stop =
+            "kai-scheduler p kubectl -n kai-scheduler scale deployment/kai-scheduler-default --replicas=0";
+        let set = "p/kai-scheduler-default-6f7";
+        check_pods(&[&format!("{set} r:443/kai/scheduler:v1")], Some(stop));
+        check_pods(&[&format!("{set} kai/scheduler@sha256:00")], Some(stop));
+        check_pods(&[&format!("{set} x --scheduler-conf=/c --scheduler-name=kai-scheduler")], Some(stop));
+        check_pods(&[&format!("{set} x --scheduler-conf /c --scheduler-name kai-scheduler")], Some(stop));
+        check_pods(&[&format!("{set} x --scheduler-conf=/c --partition-label-value=")], Some(stop));
+        check_pods(&[&format!("{set} x --scheduler-conf=/c --leader-elect=false")], Some(stop));
+        // What is said last counts.
+        check_pods(
+            &[&format!("{set} scheduler --scheduler-name=a --scheduler-name=kai-scheduler")],
+            Some(stop),
+        );
+        check_pods(&[&format!("{set} scheduler --scheduler-name=kai-scheduler --scheduler-name=a")], None);
+        check_pods(&[&format!("{set} scheduler --scheduler-names=a --x=kai-scheduler")], Some(stop));
+        // Another shard; one that has a lease; KAI's other programs; Muster itself.
+        check_pods(&[&format!("{set} scheduler --partition-label-value=west")], None);
+        check_pods(&[&format!("{set} scheduler --leader-elect")], None);
+        check_pods(&[&format!("{set} scheduler --leader-elect=true")], None);
+        check_pods(&[&format!("{set} kai/pod-grouper:v1 --scheduler-name=kai-scheduler")], None);
+        check_pods(
+            &[&format!("{set} muster:1 run --scheduler-name=kai-scheduler --scheduler-conf=/c")],
+            None,
+        );
+        // Whoever would start it again is stopped with it; a pod of nobody's is deleted.
+        check_pods(
+            &[
+                "o/kai-operator-8b9 kai/operator:v1",
+                "q/- kai/binder:v1",
+                "p/t-1 scheduler --scheduler-name=team",
+            ],
+            Some("team p kubectl -n kai-scheduler scale deployment/kai-operator deployment/t --replicas=0"),
+        );
+        check_pods(&["q/- kai/scheduler:v1"], Some("kai-scheduler q kubectl -n kai-scheduler delete pod q"));
     }
 
     #[test]

@@ -1,13 +1,18 @@
 //! Who holds a lease, and when: contenders on one server, on one virtual clock.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use http_body_util::{BodyExt, Full};
 use muster_apiserver::ApiServer;
 use muster_runtime::api::Patch;
-use muster_runtime::lease::{Claim, Held, Lease, Lost, SCHEDULER_NAME, claim, other_holder};
+use muster_runtime::lease::{
+    Claim, ClaimError, Claimed, HELD_FOR, Held, Lease, Lost, SCHEDULER_NAME, claim, other_holder,
+};
 use muster_runtime::{Api, Clock, Key, Metrics};
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -23,6 +28,10 @@ enum Weather {
     Silent,
     /// It is done, but the answer is lost.
     Deaf,
+    /// It takes so many milliseconds before the server has it.
+    Slow(u64),
+    /// The server says 403 to lists.
+    Forbidden,
 }
 
 /// A server and the way to it of one contender.
@@ -30,6 +39,8 @@ enum Weather {
 struct Way {
     server: ApiServer,
     weather: Arc<Mutex<Weather>>,
+    /// Of requests that were sent.
+    log: Arc<Mutex<Vec<String>>>,
 }
 
 impl Service<http::Request<kube::client::Body>> for Way {
@@ -44,8 +55,23 @@ impl Service<http::Request<kube::client::Body>> for Way {
     fn call(&mut self, request: http::Request<kube::client::Body>) -> Self::Future {
         let weather = *self.weather.lock().unwrap();
         let mut server = self.server.clone();
+        let what = format!("{} {}", request.method(), request.uri().path());
+        self.log.lock().unwrap().push(what.clone());
         async move {
             match weather {
+                Weather::Slow(millis) => {
+                    tokio::time::sleep(Duration::from_millis(millis)).await;
+                    Ok(server.call(request).await?)
+                }
+                Weather::Forbidden
+                    if what.starts_with("GET ") && (what.ends_with("/leases") || what.ends_with("/pods")) =>
+                {
+                    let body = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "no",
+                        "reason": "Forbidden", "code": 403});
+                    let body = Full::new(Bytes::from(body.to_string())).boxed_unsync();
+                    Ok(http::Response::builder().status(403).body(body)?)
+                }
+                Weather::Forbidden => Ok(server.call(request).await?),
                 Weather::Fine => Ok(server.call(request).await?),
                 Weather::Refused => Err("refused".into()),
                 Weather::Silent => std::future::pending().await,
@@ -63,6 +89,7 @@ struct World {
     server: ApiServer,
     clock: Clock,
     start: Instant,
+    log: Arc<Mutex<Vec<String>>>,
 }
 
 impl World {
@@ -72,8 +99,9 @@ impl World {
             clock: muster_apiserver::Clock::starting_at(base),
             ..muster_apiserver::Options::default()
         });
-        let world = World { server, clock: Clock::starting_at(base), start: Instant::now() };
-        for namespace in ["muster", "kai-scheduler", "volcano-system"] {
+        let clock = Clock::starting_at(base);
+        let world = World { server, clock, start: Instant::now(), log: Arc::default() };
+        for namespace in ["muster", "other", "kai-scheduler", "volcano-system"] {
             let body = json!({"metadata": {"name": namespace}});
             world.api().create_path("/api/v1/namespaces", &body).await.unwrap();
         }
@@ -86,7 +114,7 @@ impl World {
 
     fn way(&self) -> (Api, Arc<Mutex<Weather>>) {
         let weather = Arc::new(Mutex::new(Weather::Fine));
-        let way = Way { server: self.server.clone(), weather: weather.clone() };
+        let way = Way { server: self.server.clone(), weather: weather.clone(), log: self.log.clone() };
         (Api::new(kube::Client::new(way, "default"), "test"), weather)
     }
 
@@ -498,4 +526,236 @@ async fn nobody_there_costs_no_time() {
     assert!(claimed.is_held() && !second.is_finished());
     claimed.release().await.unwrap();
     assert!(second.await.unwrap());
+}
+
+fn wants_in(namespace: &str, text: &str, identity: &str, take_over: bool) -> Claim {
+    Claim { namespace: namespace.into(), ..wants(text, identity, take_over) }
+}
+
+impl World {
+    async fn claim(&self, wanted: &Claim) -> Result<Claimed, ClaimError> {
+        claim(&self.api(), self.clock, wanted).await
+    }
+
+    /// A claim that is under way.
+    fn claiming(
+        &self,
+        wanted: Claim,
+        weather: Weather,
+    ) -> tokio::task::JoinHandle<Result<Claimed, ClaimError>> {
+        let (api, sky) = self.way();
+        let clock = self.clock;
+        *sky.lock().unwrap() = weather;
+        tokio::spawn(async move { claim(&api, clock, &wanted).await })
+    }
+
+    async fn holder_of(&self, lease: &str) -> String {
+        let (namespace, name) = lease.split_once('/').unwrap();
+        let lease = self.stored(&format!("{namespace}/leases/{name}")).await;
+        lease["spec"]["holderIdentity"].as_str().unwrap().to_owned()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_that_a_muster_in_another_namespace_has_is_refused() {
+    let world = World::new().await;
+    let first = world.claim(&wants("kai-scheduler muster-scheduler", "m", false)).await.unwrap();
+    let begun = world.now();
+    let refused = world.claim(&wants_in("other", "kai-scheduler", "n", false)).await;
+    assert_eq!(
+        refused.err().unwrap().to_string(),
+        "pods for kai-scheduler are already placed by m, which holds the lease muster/kai-scheduler-west; \
+         stop it, leave the name out, or pass --take-over"
+    );
+    assert!(world.now() - begun < 4.0, "a live holder is seen at its next renewal");
+    let leases = world.api().get_path("/apis/coordination.k8s.io/v1/namespaces/other/leases").await.unwrap();
+    assert_eq!(leases["items"], json!([]), "nothing was taken");
+    // Another name, another shard (also one whose lease begins alike) and the same process are no conflict.
+    let begun = world.now();
+    world.claim(&wants_in("other", "volcano", "n", false)).await.unwrap();
+    for shard in ["", "east", "west-2"] {
+        let wanted = Claim { shard: shard.into(), ..wants_in("other", "kai-scheduler", "n", false) };
+        world.claim(&wanted).await.unwrap();
+    }
+    world.claim(&wants_in("other", "kai-scheduler", "m", false)).await.unwrap();
+    assert!(world.now() - begun < 0.1, "{}", world.now() - begun);
+    assert!(first.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_says_less_is_judged_by_its_name() {
+    let world = World::new().await;
+    let _first = world.claim(&wants("kai-scheduler", "m", false)).await.unwrap();
+    // As it was written before it said for whom it is held.
+    let bare = json!({"metadata": {"annotations": {HELD_FOR: null}}});
+    let path = "/apis/coordination.k8s.io/v1/namespaces/muster/leases/kai-scheduler-west";
+    world.api().patch_path(path, Patch::Merge, &bare).await.unwrap();
+    assert!(world.claim(&wants_in("other", "kai-scheduler", "n", false)).await.is_err());
+    let east = Claim { shard: "east".into(), ..wants_in("other", "kai-scheduler", "n", false) };
+    world.claim(&east).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_may_not_list_claims_as_before() {
+    let world = World::new().await;
+    let first = world.claim(&wants("kai-scheduler", "m", false)).await.unwrap();
+    let second = world.claiming(wants_in("other", "kai-scheduler", "n", false), Weather::Forbidden);
+    assert!(second.await.unwrap().unwrap().is_held() && first.is_held());
+    // The leases that are known are looked at one by one.
+    let _theirs = other_make(&world, "volcano-system", "volcano");
+    let refused = world.claiming(wants_in("other", "volcano", "n", false), Weather::Forbidden).await.unwrap();
+    assert!(refused.err().unwrap().to_string().contains("volcano-system/volcano"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_muster_that_died_elsewhere_is_waited_for_once() {
+    let world = World::new().await;
+    drop(world.claim(&wants("kai-scheduler volcano", "m", false)).await.unwrap());
+    let begun = world.now();
+    world.claim(&wants_in("other", "kai-scheduler volcano", "n", false)).await.unwrap();
+    let waited = world.now() - begun;
+    assert!((14.0..17.0).contains(&waited), "{waited}");
+    world.claim(&wants("muster-scheduler", "n", false)).await.unwrap();
+    assert!(world.now() - begun - waited < 0.1, "where there is none it costs nothing");
+}
+
+/// However the requests of the two interleave: never two, and never none.
+#[tokio::test(start_paused = true)]
+async fn of_two_that_begin_in_two_namespaces_one_wins() {
+    // How long the requests of each take, and in which steps the start of the second moves.
+    let mut gave_way = BTreeSet::new();
+    for (a, b, step) in [(50, 50, 10), (400, 10, 40), (10, 400, 40), (400, 130, 70)] {
+        for first_is_later in [false, true] {
+            for n in 0..40 {
+                let world = World::new().await;
+                let mut namespaces = ["muster", "other"];
+                if first_is_later {
+                    namespaces.reverse();
+                }
+                let names = "kai-scheduler muster-scheduler";
+                let one = world.claiming(wants_in(namespaces[0], names, "one", false), Weather::Slow(a));
+                tokio::time::sleep(Duration::from_millis(n * step)).await;
+                let two = world.claiming(wants_in(namespaces[1], names, "two", false), Weather::Slow(b));
+                let (one, two) = (one.await.unwrap(), two.await.unwrap());
+                let case = format!("{a} {b} {namespaces:?} {n}");
+                let (won, lost, namespace) = match (one, two) {
+                    (Ok(one), Err(two)) => (one, two, namespaces[1]),
+                    (Err(one), Ok(two)) => (two, one, namespaces[0]),
+                    (one, two) => panic!("{case}: {} {}", one.is_ok(), two.is_ok()),
+                };
+                assert!(matches!(lost, ClaimError::Answered(_)), "{case}: {lost}");
+                assert!(won.is_held(), "{case}");
+                let leases = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases");
+                let leases = world.api().get_path(&leases).await.unwrap();
+                for lease in leases["items"].as_array().unwrap() {
+                    assert_eq!(lease["spec"]["holderIdentity"], "", "{case}");
+                }
+                if n == 0 && a == b {
+                    assert_eq!(namespace, "other", "of equals the later one in the alphabet gives way");
+                }
+                gave_way.insert(namespace);
+            }
+        }
+    }
+    assert_eq!(gave_way.len(), 2, "but never who was there before");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_muster_elsewhere_is_taken_over_and_goes_on_afterwards() {
+    let world = World::new().await;
+    let first = world.claim(&wants("kai-scheduler", "m", false)).await.unwrap();
+    let replica = world.claiming(wants("kai-scheduler", "m2", false), Weather::Fine);
+    let taking = world.claiming(wants_in("other", "kai-scheduler", "n", true), Weather::Fine);
+    assert!(matches!(first.lost().await, Lost::TakenBy { by, .. } if by == "n"));
+    first.release().await.unwrap();
+    assert!(!taking.is_finished(), "not before the old one must have noticed");
+    // It stands in line again, like its replica, and is not refused.
+    let again = world.claiming(wants("kai-scheduler", "m", false), Weather::Fine);
+    let taken = taking.await.unwrap().unwrap();
+    assert_eq!(world.holder_of("muster/kai-scheduler-west").await, "n");
+    assert_eq!(world.holder_of("other/kai-scheduler-west").await, "n");
+    let lease = world.stored("muster/leases/kai-scheduler-west").await;
+    assert_eq!(lease["metadata"]["annotations"][HELD_FOR], "other/kai-scheduler-west");
+    seconds(60.0).await;
+    assert!(taken.is_held() && !again.is_finished() && !replica.is_finished());
+    taken.release().await.unwrap();
+    let back = world.now();
+    let next = futures::future::select(again, replica).await.factor_first().0;
+    assert!(next.unwrap().unwrap().is_held());
+    assert!(world.now() - back < 5.0, "{}", world.now() - back);
+    assert_eq!(world.holder_of("other/kai-scheduler-west").await, "");
+}
+
+/// What one of an installation took over is no obstacle to the others of it.
+#[tokio::test(start_paused = true)]
+async fn replicas_of_one_that_took_over_wait() {
+    let world = World::new().await;
+    let theirs = other_make(&world, "kai-scheduler", "kai-scheduler-west");
+    seconds(1.0).await;
+    let first = world.claim(&wants("kai-scheduler", "m", true)).await.unwrap();
+    theirs.await.unwrap();
+    let replica = world.claiming(wants("kai-scheduler", "n", false), Weather::Fine);
+    seconds(60.0).await;
+    assert!(first.is_held() && !replica.is_finished());
+    // It dies, and all that it held runs out together.
+    drop(first);
+    let died = world.now();
+    assert!(replica.await.unwrap().unwrap().is_held());
+    assert!(world.now() - died < 19.0, "{}", world.now() - died);
+}
+
+/// A scheduler of another make that comes back while we wait for our turn.
+#[tokio::test(start_paused = true)]
+async fn who_came_while_we_waited_is_seen() {
+    let world = World::new().await;
+    let first = world.claim(&wants("volcano", "m", false)).await.unwrap();
+    let second = world.claiming(wants("volcano", "n", false), Weather::Fine);
+    seconds(60.0).await;
+    let _theirs = other_make(&world, "volcano-system", "volcano");
+    first.release().await.unwrap();
+    let why = second.await.unwrap().err().unwrap().to_string();
+    assert!(why.contains("their-pod_1") && why.contains("volcano-system/volcano"), "{why}");
+    assert_eq!(world.holder_of("muster/volcano-west").await, "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_scheduler_of_kai_without_a_lease_is_refused() {
+    let world = World::new().await;
+    let account = json!({"metadata": {"name": "scheduler"}});
+    let accounts = "/api/v1/namespaces/kai-scheduler/serviceaccounts";
+    world.api().create_path(accounts, &account).await.unwrap();
+    let pods = "/api/v1/namespaces/kai-scheduler/pods";
+    let pod = json!({
+        "metadata": {"name": "kai-scheduler-west-6f7-x", "labels": {"app": "kai-scheduler-west"}, "ownerReferences": [{
+            "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "kai-scheduler-west-6f7", "uid": "u", "controller": true}]},
+        "spec": {"serviceAccountName": "scheduler", "automountServiceAccountToken": false, "containers": [{
+            "name": "scheduler", "image": "ghcr.io/kai-scheduler/kai-scheduler/scheduler:v0.17.0",
+            "args": ["--scheduler-conf=/config/config.yaml", "--scheduler-name=kai-scheduler", "--partition-label-value=west"]}]},
+    });
+    world.api().create_path(pods, &pod).await.unwrap();
+    let status = format!("{pods}/kai-scheduler-west-6f7-x/status");
+    let ready = |value: &str| json!({"status": {"conditions": [{"type": "Ready", "status": value}]}});
+    world.api().patch_path(&status, Patch::Merge, &ready("True")).await.unwrap();
+    let begun = world.now();
+    for take_over in [false, true] {
+        world.log.lock().unwrap().clear();
+        let refused = world.claim(&wants("muster-scheduler kai-scheduler", "m", take_over)).await;
+        assert_eq!(
+            refused.err().unwrap().to_string(),
+            "pods for kai-scheduler are already placed by the pod kai-scheduler/kai-scheduler-west-6f7-x, which holds no \
+             lease that could be taken over; stop it (kubectl -n kai-scheduler scale deployment/kai-scheduler-west \
+             --replicas=0) or leave the name out"
+        );
+        assert_eq!(world.log.lock().unwrap().join(" "), format!("GET {pods}"), "one request tells");
+    }
+    assert!(world.now() - begun < 0.1);
+    let held = world.claiming(wants("kai-scheduler", "m", false), Weather::Forbidden).await.unwrap().unwrap();
+    assert!(held.is_held(), "who may not list pods is not stopped by them");
+    held.release().await.unwrap();
+    world.claim(&wants("muster-scheduler", "m", false)).await.unwrap();
+    world.api().patch_path(&status, Patch::Merge, &ready("False")).await.unwrap();
+    world.log.lock().unwrap().clear();
+    world.claim(&wants("kai-scheduler", "m", false)).await.unwrap();
+    let asked = world.log.lock().unwrap().iter().filter(|what| what.ends_with("/pods")).count();
+    assert_eq!(asked, 1);
 }
