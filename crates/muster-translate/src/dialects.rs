@@ -9,7 +9,7 @@
 use crate::gang::{DEFAULT_GROUP, PriorityClass, priority};
 use crate::pod::PodFacts;
 use crate::read::{At, Object};
-use crate::{koordinator, t9k, workload};
+use crate::{Settings, koordinator, t9k, workload};
 use muster_model::{
     Amounts, Bound, Dialect, Expr, Gang, Grace, Group, Key, Min, Name, Preemptibility, Queue, Resource,
     Share, Span, Time, Topology,
@@ -128,12 +128,16 @@ impl Dialects {
         kind: Kind,
         object: &Object<'_>,
         present: bool,
-        queue_label: &str,
+        settings: &Settings,
     ) -> Touched {
         let mut touched = Touched::default();
+        let (here, queue_label) = (settings.in_pool(object), &*settings.queue_label);
         match kind {
             Kind::T9kPodGroup => {
-                let new = if present { self.t9k.put_group(object) } else { self.t9k.drop_group(object) };
+                let new = match present {
+                    true => self.t9k.put_group(object, here),
+                    false => self.t9k.drop_group(object),
+                };
                 touched.groups.extend(new.then(|| t9k::key(object.namespace(), object.name())));
             }
             Kind::T9kQueue => {
@@ -145,7 +149,7 @@ impl Dialects {
             }
             Kind::KoordinatorPodGroup => {
                 let groups = match present {
-                    true => self.koordinator.put_group(object),
+                    true => self.koordinator.put_group(object, here),
                     false => self.koordinator.drop_group(object),
                 };
                 for gang in groups {
@@ -165,7 +169,7 @@ impl Dialects {
             }
             Kind::PodGroup => {
                 let new = match present {
-                    true => self.kubernetes.put_group(object, queue_label),
+                    true => self.kubernetes.put_group(object, here, queue_label),
                     false => self.kubernetes.drop_group(object),
                 };
                 if let Some((gang, topologies)) = new {
@@ -175,7 +179,7 @@ impl Dialects {
             }
             Kind::Workload => {
                 touched.begins = match present {
-                    true => self.kubernetes.put_workload(object, queue_label),
+                    true => self.kubernetes.put_workload(object, here, queue_label),
                     false => self.kubernetes.drop_workload(object),
                 };
             }
@@ -203,8 +207,29 @@ impl Dialects {
 
     fn note_koordinator(&mut self, facts: &PodFacts, member: &koordinator::Member, present: bool) {
         let requests = (!facts.is_over()).then_some(&facts.shape.requests);
-        let said = present.then_some((member, facts.created, requests));
-        self.koordinator.note_pod(&facts.key, facts.group.as_ref(), said);
+        let (created, here) = (facts.created, facts.in_pool);
+        let noted = present.then_some(koordinator::Noted { member, created, here, requests });
+        self.koordinator.note_pod(&facts.key, facts.group.as_ref(), noted);
+    }
+
+    /// There are pods whose number and requests decide on what quotas may use.
+    pub(crate) fn counts_pods(&self) -> bool {
+        self.n_pods.get(&Dialect::Koordinator).is_some_and(|n| *n > 0)
+    }
+
+    /// Says whether a pod is this shard's.
+    pub(crate) fn count(&mut self, pod: &Key, here: bool) {
+        self.koordinator.count(pod, here);
+    }
+
+    /// Whether the gang that a pod is in is this shard's; `None`: it names no group, or one that is not there.
+    pub(crate) fn is_here(&self, pod: &PodFacts) -> Option<bool> {
+        let group = pod.group.as_ref()?;
+        match &**pod.member.as_ref()? {
+            Member::T9k(_) => self.t9k.is_here(group),
+            Member::Koordinator(_) => self.koordinator.is_here(group),
+            Member::Kubernetes(_) => self.kubernetes.is_here(group),
+        }
     }
 
     /// The gang of the model that a pod is in, from the group that it names.
@@ -228,7 +253,7 @@ impl Dialects {
     pub(crate) fn leaf_of(&self, pod: &PodFacts, gang: &Key) -> Result<Option<Name>, GroupMissing> {
         let (Some(group), Some(member)) = (&pod.group, &pod.member) else { return Ok(None) };
         let (there, leaf) = match &**member {
-            Member::T9k(member) => (self.t9k.has_group(group), self.t9k.leaf_of(gang, member)),
+            Member::T9k(member) => (self.t9k.is_here(group).is_some(), self.t9k.leaf_of(gang, member)),
             Member::Koordinator(_) => {
                 (self.koordinator.has_group(group), self.koordinator.leaf_of(gang, group))
             }

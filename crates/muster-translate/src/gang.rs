@@ -107,13 +107,24 @@ pub(crate) enum PodGroup {
     Gang(Box<GangFacts>),
     /// Its tree is broken; it was reported.
     Broken,
-    /// Another scheduler's, or not to be tried again in this pool.
+    /// Not to be tried again in this pool.
+    GivenUp,
+    /// Another shard's.
     Elsewhere,
 }
 
+impl PodGroup {
+    pub(crate) fn is_here(&self) -> bool {
+        !matches!(self, Self::Elsewhere)
+    }
+}
+
 pub(crate) fn pod_group(object: &Object<'_>, settings: &Settings) -> PodGroup {
-    if !settings.in_pool(object) || is_given_up(object, settings) {
+    if !settings.in_pool(object) {
         return PodGroup::Elsewhere;
+    }
+    if is_given_up(object, settings) {
+        return PodGroup::GivenUp;
     }
     let spec = object.get("spec");
     let Some(groups) = groups(object, spec) else { return PodGroup::Broken };
@@ -563,18 +574,19 @@ mod tests {
             let mut settings = Settings::default();
             settings.pool.value = pool.map(Name::from);
             let object = Object::new("PodGroup", &value);
-            !matches!(pod_group(&object, &settings), PodGroup::Elsewhere)
+            pod_group(&object, &settings)
         };
         let labelled = json!({"metadata": {"name": "g", "labels": {"kai.scheduler/node-pool": "a"}}});
-        assert!(read(labelled.clone(), Some("a")));
-        assert!(!read(labelled.clone(), Some("b")));
-        assert!(!read(labelled, None));
+        assert!(matches!(read(labelled.clone(), Some("a")), PodGroup::Gang(_)));
+        assert_eq!(read(labelled.clone(), Some("b")), PodGroup::Elsewhere);
+        assert_eq!(read(labelled, None), PodGroup::Elsewhere);
         let tried = |backoff: i64, pool: &str| {
             json!({"metadata": {"name": "g"}, "spec": {"schedulingBackoff": backoff},
                 "status": {"schedulingConditions": [{"nodePool": pool}]}})
         };
-        assert!(!read(tried(1, "default"), None));
-        assert!(read(tried(1, "other"), None));
-        assert!(read(tried(-1, "default"), None));
+        assert_eq!(read(tried(1, "default"), None), PodGroup::GivenUp);
+        assert_eq!(read(tried(1, "default"), Some("other")), PodGroup::Elsewhere);
+        assert!(matches!(read(tried(1, "other"), None), PodGroup::Gang(_)));
+        assert!(matches!(read(tried(-1, "default"), None), PodGroup::Gang(_)));
     }
 }

@@ -96,6 +96,17 @@ pub(crate) struct Member {
     priority: Priority,
 }
 
+/// A pod that is there.
+#[derive(Clone, Copy)]
+pub(crate) struct Noted<'a> {
+    pub(crate) member: &'a Member,
+    pub(crate) created: Time,
+    /// By its own label it is of this shard.
+    pub(crate) here: bool,
+    /// What it asks for while it is not over.
+    pub(crate) requests: Option<&'a Amounts>,
+}
+
 /// A pod of a gang, as far as the gang cares.
 #[derive(Clone, Copy)]
 pub(crate) struct Standing<'a> {
@@ -210,10 +221,13 @@ struct GroupFacts {
     uid: Name,
     created: Time,
     terms: Terms,
+    /// Of this shard. One that is not may still decide on what starts together.
+    here: bool,
 }
 
-fn pod_group(object: &Object<'_>) -> GroupFacts {
+fn pod_group(object: &Object<'_>, here: bool) -> GroupFacts {
     GroupFacts {
+        here,
         uid: object.uid(|| object.key().to_string()),
         created: object.created(),
         terms: terms(object, &object.key(), object.get("spec").get("minMember").count().unwrap_or(0)),
@@ -565,16 +579,41 @@ impl Quotas {
     }
 }
 
+/// What a pod says of its gang.
+#[derive(Debug)]
+struct Said {
+    terms: Terms,
+    created: Time,
+    here: bool,
+}
+
+#[derive(Debug)]
+struct Asking {
+    member: Member,
+    quota: Name,
+    amounts: Trio,
+    /// It is charged to the quota: it is of this shard.
+    counts: bool,
+}
+
+/// What makes a gang, and of which age and shard it is.
+struct Made<'a> {
+    terms: &'a Terms,
+    uid: Name,
+    created: Time,
+    here: bool,
+}
+
 /// Koordinator's objects, and what pods ask of its quotas.
 #[derive(Debug, Default)]
 pub(crate) struct Objects {
     /// PodGroups by their own keys.
     groups: BTreeMap<Key, GroupFacts>,
     /// What pods say where no PodGroup does, by gang and pod.
-    said: BTreeMap<Key, BTreeMap<Key, (Terms, Time)>>,
+    said: BTreeMap<Key, BTreeMap<Key, Said>>,
     quotas: Quotas,
-    /// What each pod that is not over asks for, and what pods hold or ask for by quota.
-    asking: BTreeMap<Key, (Member, Name, Trio)>,
+    /// What each pod that is not over asks for, and what pods of this shard hold or ask for by quota.
+    asking: BTreeMap<Key, Asking>,
     demand: BTreeMap<Name, Trio>,
     limits: BTreeMap<Name, Trio>,
     /// What asks has changed since limits were last made.
@@ -583,8 +622,8 @@ pub(crate) struct Objects {
 
 impl Objects {
     /// The gangs of the model that change with a PodGroup: before and after.
-    pub(crate) fn put_group(&mut self, object: &Object<'_>) -> BTreeSet<Key> {
-        let facts = pod_group(object);
+    pub(crate) fn put_group(&mut self, object: &Object<'_>, here: bool) -> BTreeSet<Key> {
+        let facts = pod_group(object, here);
         let own = object.key();
         let mut touched = self.reach(&own);
         if self.groups.get(&own) == Some(&facts) {
@@ -628,16 +667,15 @@ impl Objects {
         self.quotas.of_pod(namespace, member.quota.as_deref())
     }
 
-    /// A pod came, changed or went; what it asks for while it is not over.
-    pub(crate) fn note_pod(
-        &mut self,
-        pod: &Key,
-        group: Option<&Key>,
-        member: Option<(&Member, Time, Option<&Amounts>)>,
-    ) {
+    /// A pod came, changed or went. What it asks for is charged once it is known to [count](Self::count).
+    pub(crate) fn note_pod(&mut self, pod: &Key, group: Option<&Key>, member: Option<Noted<'_>>) {
         if let Some(group) = group {
             let said = self.said.entry(group.clone()).or_default();
-            match member.and_then(|(member, created, _)| Some((member.terms.clone()?, created))) {
+            let says = |noted: &Noted<'_>| {
+                let terms = noted.member.terms.clone()?;
+                Some(Said { terms, created: noted.created, here: noted.here })
+            };
+            match member.as_ref().and_then(says) {
                 Some(terms) => drop(said.insert(pod.clone(), terms)),
                 None => drop(said.remove(pod)),
             }
@@ -645,15 +683,23 @@ impl Objects {
                 self.said.remove(group);
             }
         }
-        if let Some((_, quota, amounts)) = self.asking.remove(pod) {
+        if let Some(Asking { quota, amounts, counts: true, .. }) = self.asking.remove(pod) {
             self.charge(&quota, &amounts, -1);
         }
-        if let Some((member, _, Some(requests))) = member {
+        if let Some(Noted { member, requests: Some(requests), .. }) = member {
             let amounts = RESOURCES.clone().map(|resource| i128::from(requests.get(&resource)));
             let quota = self.quota_of(&pod.namespace, member);
-            self.charge(&quota, &amounts, 1);
-            self.asking.insert(pod.clone(), (member.clone(), quota, amounts));
+            let asking = Asking { member: member.clone(), quota, amounts, counts: false };
+            self.asking.insert(pod.clone(), asking);
         }
+    }
+
+    /// Says whether a pod is of this shard, whose quotas are divided without the others' pods. Until then it counts for nothing.
+    pub(crate) fn count(&mut self, pod: &Key, here: bool) {
+        let Some(asking) = self.asking.get_mut(pod).filter(|asking| asking.counts != here) else { return };
+        asking.counts = here;
+        let (quota, amounts) = (asking.quota.clone(), asking.amounts);
+        self.charge(&quota, &amounts, if here { 1 } else { -1 });
     }
 
     fn charge(&mut self, quota: &Name, amounts: &Trio, sign: i128) {
@@ -671,29 +717,54 @@ impl Objects {
     fn charge_anew(&mut self) {
         let mut asking = std::mem::take(&mut self.asking);
         self.demand.clear();
-        for (pod, (member, quota, amounts)) in &mut asking {
-            *quota = self.quota_of(&pod.namespace, member);
-            self.charge(&quota.clone(), amounts, 1);
+        for (pod, asked) in &mut asking {
+            asked.quota = self.quota_of(&pod.namespace, &asked.member);
+            if asked.counts {
+                self.charge(&asked.quota, &asked.amounts, 1);
+            }
         }
         self.asking = asking;
         self.stale = true;
     }
 
-    fn terms(&self, own: &Key) -> Option<(&Terms, Name, Time)> {
-        if let Some(facts) = self.groups.get(own) {
-            return Some((&facts.terms, facts.uid.clone(), facts.created));
+    fn made(&self, own: &Key) -> Option<Made<'_>> {
+        if let Some(GroupFacts { terms, uid, created, here }) = self.groups.get(own) {
+            return Some(Made { terms, uid: uid.clone(), created: *created, here: *here });
         }
         let said = self.said.get(&key(own))?;
-        let created = said.values().map(|(_, created)| *created).min()?;
-        let (terms, _) = said.values().next()?;
-        Some((terms, key(own).to_string().into(), created))
+        let created = said.values().map(|said| said.created).min()?;
+        let Said { terms, here, .. } = said.values().next()?;
+        Some(Made { terms, uid: key(own).to_string().into(), created, here: *here })
+    }
+
+    /// The same, without its age, which all pods have a say in.
+    fn terms(&self, own: &Key) -> Option<(&Terms, bool)> {
+        if let Some(facts) = self.groups.get(own) {
+            return Some((&facts.terms, facts.here));
+        }
+        self.said.get(&key(own))?.values().next().map(|said| (&said.terms, said.here))
+    }
+
+    /// Whether the gang of the model that a pod is in, from the one that it names, is this shard's; `None`: what it names is not there.
+    /// Gangs that start together are of one shard, that of the first of them.
+    pub(crate) fn is_here(&self, named: &Key) -> Option<bool> {
+        let name = named.name.strip_prefix(PREFIX).unwrap_or(&named.name);
+        let (own, here) = self.terms(&Key::new(named.namespace.clone(), name))?;
+        let together = |group: &Key| {
+            let (terms, here) = self.terms(group)?;
+            (terms.groups == own.groups).then_some(here)
+        };
+        match own.groups.as_slice() {
+            [] | [_] => Some(here),
+            several => several.iter().find_map(together),
+        }
     }
 
     /// The gang of the model that a pod is in, from the one that it names.
     pub(crate) fn gang_of(&self, named: &Key) -> Key {
         let name = named.name.strip_prefix(PREFIX).unwrap_or(&named.name);
         let own = Key::new(named.namespace.clone(), name);
-        let groups = self.terms(&own).map_or(&[][..], |(terms, ..)| &terms.groups);
+        let groups = self.terms(&own).map_or(&[][..], |(terms, _)| &terms.groups);
         match groups {
             [] | [_] => named.clone(),
             several => together(several).unwrap_or_else(|| named.clone()),
@@ -738,16 +809,17 @@ impl Objects {
             || pods.iter().zip(&parts).filter(|(_, (_, own))| is_in(own)).flat_map(|(pods, _)| pods);
         let has_started = of_parts().any(|pod| pod.bound);
         let mut leaves = Vec::new();
-        let (mut uid, mut created) = (None, Time(i64::MAX));
+        let (mut first, mut created) = (None, Time(i64::MAX));
         for (i, (name, own)) in parts.iter().enumerate() {
             let of_part = pods.get(i).map_or(&[][..], Vec::as_slice);
             let n_bound = of_part.iter().filter(|pod| pod.bound && !pod.over).count();
-            let min = match self.terms(own).filter(|_| is_in(own)) {
+            let min = match self.made(own).filter(|_| is_in(own)) {
                 None if alone => return None,
                 None => 1,
-                Some((terms, its_uid, its_age)) => {
-                    uid = uid.or(Some(its_uid));
-                    created = created.min(its_age);
+                Some(part) => {
+                    first = first.or(Some((part.uid, part.here)));
+                    created = created.min(part.created);
+                    let terms = part.terms;
                     match terms.policy {
                         Policy::OnceSatisfied if has_started => 0,
                         Policy::OnceSatisfied | Policy::WaitingAndRunning => terms.min,
@@ -767,7 +839,8 @@ impl Objects {
                 std::iter::once(root).chain(leaves.into_iter().map(leaf)).collect()
             }
         };
-        let made = dialects::gang(gang.clone(), uid?, created, groups);
+        let (uid, _) = first.filter(|(_, here)| *here)?;
+        let made = dialects::gang(gang.clone(), uid, created, groups);
         Some(self.with_pods(made, of_parts().copied(), classes))
     }
 
@@ -908,7 +981,7 @@ mod tests {
         annotations.extend(groups.map(|groups| (GROUPS.to_owned(), json!(groups))));
         annotations.extend(policy.map(|policy| (POLICY[0].to_owned(), json!(policy))));
         let value = json!({"metadata": {"name": name, "namespace": "n", "annotations": annotations}, "spec": {"minMember": min}});
-        objects.put_group(&Object::new("PodGroup", &value));
+        objects.put_group(&Object::new("PodGroup", &value), true);
     }
 
     fn member() -> Member {
@@ -1039,7 +1112,9 @@ mod tests {
         let mut requests = Amounts::new();
         requests.set(Resource::Cpu, cores * 1000);
         let member = Member { quota: Some(quota.into()), ..member() };
-        objects.note_pod(&Key::new("n", pod), None, Some((&member, Time(0), Some(&requests))));
+        let noted = Noted { member: &member, created: Time(0), here: true, requests: Some(&requests) };
+        objects.note_pod(&Key::new("n", pod), None, Some(noted));
+        objects.count(&Key::new("n", pod), true);
     }
 
     fn cores(n: i64) -> Amounts {

@@ -13,6 +13,7 @@ use muster_model::{
 };
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -34,15 +35,19 @@ pub(crate) struct PodFacts {
     pub(crate) created: Time,
     /// Of a scheduler that this is for.
     pub(crate) ours: bool,
+    /// By its own label it is of this shard. Where it names a group that is there, it goes by the group's.
+    pub(crate) in_pool: bool,
     /// It names no group, and its scheduler's pods are given one before they are looked at.
     pub(crate) awaits_group: bool,
     /// The PodGroup that it names.
     pub(crate) group: Option<Key>,
     pub(crate) subgroup: Option<Name>,
-    /// What it is by itself, for one that names no group.
+    /// What it is by itself, for one of this shard that names no group.
     pub(crate) alone: Option<Box<GangFacts>>,
     pub(crate) phase: Phase,
     pub(crate) deleted: Option<Time>,
+    /// Of one of ours that runs and is to stay: when it was given its node, in seconds since 1970. Small, as there are many pods.
+    pub(crate) started: Option<NonZeroU32>,
     pub(crate) gated: bool,
     pub(crate) node: Option<Name>,
     pub(crate) nominated: Option<Name>,
@@ -111,6 +116,11 @@ impl PodFacts {
     /// It has run, and will not run again.
     pub(crate) fn is_over(&self) -> bool {
         matches!(self.phase, Phase::Succeeded | Phase::Failed)
+    }
+
+    /// When it was given its node, if it is one of ours that runs and is to stay.
+    pub(crate) fn start(&self) -> Option<Time> {
+        self.started.map(|seconds| Time(i64::from(seconds.get()) * 1000))
     }
 
     /// It has no node, and may get one.
@@ -211,35 +221,42 @@ pub(crate) fn pod(object: &Object<'_>, settings: &Settings, shared: &mut Shared)
         Some((key, facts)) => (Some(key), Some(Box::new(facts))),
         None => (group, None),
     };
-    let alone = (ours && group.is_none() && !awaits_group)
+    let in_pool = settings.in_pool(object);
+    let alone = (ours && in_pool && group.is_none() && !awaits_group)
         .then(|| Box::new(gang_of_one(object, key.clone(), uid.clone(), created, settings)));
     if ours {
         let tree = member.as_ref().map_or(dialect, |member| member.dialect());
         shape.node.all.extend(nodes_of_tree(settings, tree));
     }
     let task_priority = metadata.get("labels").get(TASK_PRIORITY);
-    let phase = status.get("phase");
+    let said = status.get("phase");
+    let phase = match said.str().unwrap_or("") {
+        "" | "Pending" => Phase::Pending,
+        "Succeeded" => Phase::Succeeded,
+        "Failed" => Phase::Failed,
+        "Running" => Phase::Running,
+        // The node has gone silent; the pod may well be running there.
+        "Unknown" => Phase::Running,
+        _ => {
+            said.report("must be Pending, Running, Succeeded or Failed; Pending is assumed");
+            Phase::Pending
+        }
+    };
+    let deleted = metadata.get("deletionTimestamp").time();
+    let node = spec.get("nodeName").name();
+    let stays = node.is_some() && deleted.is_none() && matches!(phase, Phase::Pending | Phase::Running);
     PodFacts {
         ours,
+        in_pool,
         awaits_group,
         group,
         subgroup: leaf.or_else(|| object.label(SUBGROUP).filter(|name| !name.is_empty()).map(Name::from)),
         alone,
-        phase: match phase.str().unwrap_or("") {
-            "" | "Pending" => Phase::Pending,
-            "Succeeded" => Phase::Succeeded,
-            "Failed" => Phase::Failed,
-            "Running" => Phase::Running,
-            // The node has gone silent; the pod may well be running there.
-            "Unknown" => Phase::Running,
-            _ => {
-                phase.report("must be Pending, Running, Succeeded or Failed; Pending is assumed");
-                Phase::Pending
-            }
-        },
-        deleted: metadata.get("deletionTimestamp").time(),
+        phase,
+        deleted,
+        started: if ours && stays { started(status) } else { None },
         gated: spec.get("schedulingGates").list().next().is_some(),
-        node: spec.get("nodeName").name(),
+        node,
         nominated: status.get("nominatedNodeName").name(),
         rank: rank(object),
         task_priority: task_priority.word().and_then(|text| {
@@ -278,6 +295,16 @@ fn nodes_of_tree(settings: &Settings, tree: Dialect) -> Vec<Expr> {
             pools.map(|(key, values)| Expr { key, op: Op::NotIn(values) }).collect()
         }
     }
+}
+
+/// When a pod was given its node, or else when the kubelet first saw it.
+fn started(status: At<'_>) -> Option<NonZeroU32> {
+    let mut conditions = status.get("conditions").list();
+    let bound = conditions
+        .find(|at| at.get("type").str() == Some("PodScheduled") && at.get("status").str() == Some("True"));
+    let bound = bound.and_then(|at| at.get("lastTransitionTime").time());
+    let at = bound.or_else(|| status.get("startTime").time())?;
+    u32::try_from(at.0 / 1000).ok().and_then(NonZeroU32::new)
 }
 
 /// Leaders first: masters and launchers of Kubeflow jobs, then heads of Ray clusters.

@@ -15,7 +15,8 @@ pub struct Settings {
     /// Those among them that go by T9k's objects, and by Koordinator's.
     pub t9k: Vec<Name>,
     pub koordinator: Vec<Name>,
-    /// Which nodes, queues and gangs are looked after; without a value, those without the label.
+    /// The shard: which nodes, queues and gangs are looked after; without a value, those without the label. A gang goes by the label of
+    /// its group, and a pod without a group by its own; a gang of another shard only takes room.
     pub pool: Pool,
     /// What the trees of queues have of the cluster: pods of a tree that has nodes of its own ask for these.
     pub trees: std::collections::BTreeMap<Dialect, muster_model::Reach>,

@@ -226,15 +226,16 @@ fn long_duration(text: &str) -> Option<Span> {
 /// T9k's objects.
 #[derive(Debug, Default)]
 pub(crate) struct Objects {
-    groups: BTreeMap<Key, GroupFacts>,
+    /// `None`: another shard's.
+    groups: BTreeMap<Key, Option<GroupFacts>>,
     /// By name and namespace.
     queues: BTreeMap<Name, BTreeMap<Name, QueueFacts>>,
 }
 
 impl Objects {
     /// True if the object says something new.
-    pub(crate) fn put_group(&mut self, object: &Object<'_>) -> bool {
-        let facts = pod_group(object);
+    pub(crate) fn put_group(&mut self, object: &Object<'_>, here: bool) -> bool {
+        let facts = here.then(|| pod_group(object));
         let before = self.groups.insert(key(object.namespace(), object.name()), facts.clone());
         before != Some(facts)
     }
@@ -277,17 +278,22 @@ impl Objects {
         self.groups.keys().cloned()
     }
 
-    pub(crate) fn has_group(&self, key: &Key) -> bool {
-        self.groups.contains_key(key)
+    /// Whether a group is this shard's; `None`: it is not there.
+    pub(crate) fn is_here(&self, key: &Key) -> Option<bool> {
+        self.groups.get(key).map(Option::is_some)
+    }
+
+    fn group(&self, key: &Key) -> Option<&GroupFacts> {
+        self.groups.get(key)?.as_ref()
     }
 
     pub(crate) fn leaf_of(&self, gang: &Key, pod: &Member) -> Option<Name> {
-        self.groups.get(gang)?.leaf_of(pod.role.as_ref())
+        self.group(gang)?.leaf_of(pod.role.as_ref())
     }
 
     /// The gang of a group, given its pods.
     pub(crate) fn gang<'a>(&self, key: &Key, pods: impl Iterator<Item = &'a Member>) -> Option<Gang> {
-        let facts = self.groups.get(key)?;
+        let facts = self.group(key)?;
         let groups = facts.groups(pods.map(|pod| pod.role.as_ref()));
         let mut gang = dialects::gang(key.clone(), facts.uid.clone(), facts.created, groups);
         gang.queue = facts.queue.clone();
@@ -315,7 +321,7 @@ impl Objects {
     /// The queue of a pod, with its group's taken if it has one.
     fn queue_of<'a>(&'a self, group: Option<&Key>, pod: &'a Member) -> Option<&'a Name> {
         match group {
-            Some(group) => self.groups.get(group).map(|facts| &facts.queue),
+            Some(group) => self.group(group).map(|facts| &facts.queue),
             None => Some(&pod.queue),
         }
     }

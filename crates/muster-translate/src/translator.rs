@@ -52,8 +52,11 @@ pub struct Translator {
     inventory: Inventory,
     device_classes: BTreeMap<Name, device::ClassFacts>,
     claims: BTreeMap<Key, device::ClaimFacts>,
-    volcano_groups: BTreeMap<Key, volcano::GroupFacts>,
+    /// `None`: another shard's.
+    volcano_groups: BTreeMap<Key, Option<volcano::GroupFacts>>,
     n_volcano_pods: usize,
+    /// Pods of Volcano's that name no group, by the one that is made for them.
+    volcano_groupless: BTreeMap<Key, BTreeSet<Key>>,
     hyper_nodes: BTreeMap<Name, volcano::HyperNodeFacts>,
     budgets: BTreeMap<Key, Arc<DisruptionBudget>>,
     quotas: BTreeMap<Key, Arc<NamespaceQuota>>,
@@ -169,6 +172,8 @@ enum Fate {
 struct BindRequests {
     all: BTreeMap<Key, (Key, BindRequest)>,
     of_pods: BTreeMap<Key, BTreeSet<Key>>,
+    /// Those that failed and are tried again without end, with their uids.
+    hopeless: BTreeMap<Key, Name>,
 }
 
 impl BindRequests {
@@ -179,6 +184,7 @@ impl BindRequests {
 
     /// The pod that it was for.
     fn remove(&mut self, name: &Key) -> Option<Key> {
+        self.hopeless.remove(name);
         let (pod, _) = self.all.remove(name)?;
         if let Some(names) = self.of_pods.get_mut(&pod) {
             names.remove(name);
@@ -270,6 +276,18 @@ impl Translator {
         if self.assumed.remove(pod).is_some() {
             self.stale.pods.insert(pod.clone());
         }
+    }
+
+    /// Bind requests that have failed and that their binder tries again without end, as nothing says how often: each one's own key and uid,
+    /// of pods that wait and are this scheduler's by name and shard. Such a pod counts as placed as long as the request is there, for the
+    /// binder may succeed at any time: who wants to place it elsewhere has to delete the request first.
+    pub fn hopeless_requests(&self) -> impl Iterator<Item = (Key, Name)> + '_ {
+        let waits = |request: &Key| {
+            let pod = self.bind_requests.all.get(request).and_then(|(pod, _)| self.pods.get(pod));
+            pod.is_some_and(|pod| pod.waits() && self.is_here(pod))
+        };
+        let all = self.bind_requests.hopeless.iter().filter(move |(request, _)| waits(request));
+        all.map(|(request, uid)| (request.clone(), uid.clone()))
     }
 
     /// A pod as it was last handed out.
@@ -430,6 +448,7 @@ impl Translator {
             Kind::Node | Kind::Queue => self.drop_kind(kind, object),
             Kind::Pod => {
                 let facts = pod::pod(object, &self.settings, &mut self.shared);
+                self.note_start(&facts.key, Some(&facts));
                 self.drop_pod(&facts.key);
                 // What was taken for granted has come to be, or concerns another pod.
                 if self.assumed.get(&facts.key).is_some_and(|assumed| assumed.is_settled_by(&facts)) {
@@ -474,7 +493,8 @@ impl Translator {
                 // KAI names the request after the pod; the field is for those who do not.
                 let pod = object.get("spec").get("podName").word().unwrap_or(object.name());
                 let pod = Key::new(object.namespace(), pod);
-                if let Some(request) = bind_request(object) {
+                if let Some((request, hopeless)) = bind_request(object) {
+                    self.bind_requests.hopeless.extend(hopeless.map(|uid| (object.key(), uid)));
                     self.bind_requests.insert(object.key(), pod.clone(), request);
                     self.stale.pods.insert(pod);
                 }
@@ -532,7 +552,7 @@ impl Translator {
             }
             Kind::VolcanoPodGroup => {
                 let key = volcano::gang_key(object);
-                self.volcano_groups.insert(key.clone(), volcano::pod_group(object));
+                self.volcano_groups.insert(key.clone(), in_pool.then(|| volcano::pod_group(object)));
                 self.touch_group(key);
                 self.stale.queues.extend(volcano::implicit_queues());
             }
@@ -584,6 +604,7 @@ impl Translator {
                 self.stale.queues.insert(name.into());
             }
             Kind::Pod => {
+                self.note_start(&object.key(), None);
                 self.drop_pod(&object.key());
                 self.assumed.remove(&object.key());
             }
@@ -705,7 +726,7 @@ impl Translator {
             _ => return,
         };
         let Touched { gangs, groups, begins, queues, topologies, all } =
-            self.dialects.take(kind, object, present, &self.settings.queue_label);
+            self.dialects.take(kind, object, present, &self.settings);
         self.stale.gangs.extend(gangs);
         for group in groups {
             self.touch_group(group);
@@ -755,10 +776,20 @@ impl Translator {
         }
         self.touch_pod(&facts, true);
         self.note_ending(&facts, true);
-        self.pods.insert(facts.key.clone(), facts);
+        let made_for = facts.made_group.as_ref().and(facts.group.clone());
+        let key = facts.key.clone();
+        let before = made_for.as_ref().and_then(|group| self.is_volcano_group_here(group));
+        self.pods.insert(key.clone(), facts);
+        if let Some(group) = made_for {
+            self.volcano_groupless.entry(group.clone()).or_default().insert(key);
+            self.touch_moved(group, before);
+        }
     }
 
     fn drop_pod(&mut self, key: &Key) {
+        let made_for = |pod: &PodFacts| pod.made_group.as_ref().and(pod.group.clone());
+        let made_for = self.pods.get(key).and_then(made_for);
+        let before = made_for.as_ref().and_then(|group| self.is_volcano_group_here(group));
         let Some(facts) = self.pods.remove(key) else { return };
         for users in self.using.values_mut() {
             users.remove(key);
@@ -776,6 +807,38 @@ impl Translator {
         }
         self.touch_pod(&facts, false);
         self.note_ending(&facts, false);
+        if let Some(group) = made_for {
+            leave(&mut self.volcano_groupless, &group, key);
+            self.touch_moved(group, before);
+        }
+    }
+
+    /// The pod that a group of Volcano's is made for came or went: if it is of another shard now, so are all its pods.
+    fn touch_moved(&mut self, group: Key, before: Option<bool>) {
+        if self.is_volcano_group_here(&group) != before {
+            self.touch(&Ref::PodGroup(group));
+        }
+    }
+
+    /// A pod changes, or goes. A group that does not say when it started did so with the first of its pods that run; to look at all of them
+    /// for each would take too long.
+    fn note_start(&mut self, key: &Key, now: Option<&PodFacts>) {
+        // The gangs of the other systems, and lone pods', are made anew with every pod.
+        fn of(pod: &PodFacts) -> Option<(&Key, Time)> {
+            Some((
+                pod.group.as_ref().filter(|_| pod.member.is_none() && pod.volcano.is_none())?,
+                pod.start()?,
+            ))
+        }
+        let (was, is) = (self.pods.get(key).and_then(of), now.and_then(of));
+        if was == is {
+            return;
+        }
+        let made = |group: &Key| self.made.gangs.get(group).and_then(|gang| gang.last_start);
+        let lost = was.filter(|(group, start)| made(group) == Some(*start));
+        let gained = is.filter(|(group, start)| made(group).is_none_or(|first| *start < first));
+        let groups: Vec<Key> = lost.into_iter().chain(gained).map(|(group, _)| group.clone()).collect();
+        self.stale.gangs.extend(groups);
     }
 
     /// Counts a pod that came or went among those of its group that have succeeded, or that wait after others have.
@@ -805,9 +868,10 @@ impl Translator {
 
     fn touch_pod(&mut self, facts: &PodFacts, came: bool) {
         if facts.member.is_some() {
+            let was_here = self.dialects.is_here(facts);
             let gangs = self.dialects.note_pod(facts, came);
             if let [before, after] = gangs.as_slice()
-                && before != after
+                && (before != after || was_here != self.dialects.is_here(facts))
             {
                 for gang in [before, after] {
                     let named = self.dialects.named_by_pods(gang);
@@ -873,8 +937,7 @@ impl Translator {
         }
         if stale.priority_classes {
             stale.gangs.extend(self.volcano_groups.keys().cloned());
-            let made = |pod: &&PodFacts| pod.made_group.is_some();
-            stale.gangs.extend(self.pods.values().filter(made).filter_map(|pod| pod.group.clone()));
+            stale.gangs.extend(self.volcano_groupless.keys().cloned());
             for dialect in [Dialect::Koordinator, Dialect::Kubernetes] {
                 stale.gangs.extend(self.dialects.gangs(dialect));
             }
@@ -912,6 +975,13 @@ impl Translator {
         let mut changes = Vec::new();
         let mut stale = std::mem::take(&mut self.stale);
         self.spread(&mut stale);
+        // Whose a pod is, is said by several objects; what quotas may use is divided once all are in.
+        if self.dialects.counts_pods() {
+            for key in &stale.pods {
+                let here = self.pods.get(key).is_some_and(|pod| self.is_here(pod));
+                self.dialects.count(key, here);
+            }
+        }
         let nodes_changed = !stale.nodes.is_empty();
         let (nodes, trees) = (&self.nodes, &self.settings.trees);
         let capacity = || {
@@ -985,7 +1055,11 @@ impl Translator {
         let mut n_quiet = if has_volcano { 0 } else { changes.len() - n_before };
         for key in stale.gangs {
             let gang = self.gang(&key).map(Arc::new);
+            let before = self.made.gangs.get(&key);
+            let quiet = before.zip(gang.as_ref()).is_some_and(|(old, new)| has_only_started(old, new));
+            let n = changes.len();
             update(&mut self.made.gangs, key, gang, Change::PutGang, Change::DropGang, &mut changes);
+            n_quiet += if quiet { changes.len() - n } else { 0 };
         }
         let mut shared = std::mem::take(&mut self.shared);
         // Those who hold a GPU for others come last: what they hold depends on whether anybody shares it.
@@ -1077,6 +1151,27 @@ impl Translator {
     }
 
     fn gang(&self, key: &Key) -> Option<Gang> {
+        let mut gang = self.unstarted_gang(key)?;
+        // Volcano protects nobody for having started lately.
+        if gang.last_start.is_none() && gang.volcano.is_none() {
+            gang.last_start = self.first_start(key);
+        }
+        Some(gang)
+    }
+
+    /// When the first of a gang's pods that run was given its node.
+    fn first_start(&self, gang: &Key) -> Option<Time> {
+        let named = self.dialects.named_by_pods(gang).into_iter();
+        let named =
+            named.flat_map(|group| self.users.get(&Ref::PodGroup(group)).into_iter().flatten().cloned());
+        let lone = (!self.pod_groups.contains_key(gang)).then(|| beside(gang));
+        let pods = named.chain(lone).filter_map(|key| self.pods.get(&key));
+        let started = pods.filter_map(|pod| Some((pod.start()?, pod)));
+        started.filter(|(_, pod)| self.gang_key(pod).as_ref() == Some(gang)).map(|(start, _)| start).min()
+    }
+
+    /// The gang as its own objects have it.
+    fn unstarted_gang(&self, key: &Key) -> Option<Gang> {
         if key.name.starts_with(volcano::PREFIX) {
             let group = self.volcano_group(key)?;
             let pods = self.users.get(&Ref::PodGroup(key.clone())).into_iter().flatten();
@@ -1116,25 +1211,49 @@ impl Translator {
         Some(gang)
     }
 
-    /// The pod group of a gang of Volcano's: as somebody made it, or as Volcano's controller would for the first of its pods.
+    /// The pod group of a gang of Volcano's in this shard: as somebody made it, or as Volcano's controller would for the first of its pods.
     fn volcano_group(&self, gang: &Key) -> Option<&volcano::GroupFacts> {
-        let made = || {
-            let pods = self.users.get(&Ref::PodGroup(gang.clone())).into_iter().flatten();
-            pods.filter_map(|pod| self.pods.get(pod)).find_map(|pod| pod.made_group.as_deref())
-        };
-        self.volcano_groups.get(gang).or_else(made)
+        match self.volcano_groups.get(gang) {
+            Some(group) => group.as_ref(),
+            None => self.first_groupless(gang).filter(|pod| pod.in_pool)?.made_group.as_deref(),
+        }
     }
 
-    /// A pod without a group is a gang by its own name, unless a group has that name.
+    /// Whether a group of Volcano's is this shard's; `None`: there is none.
+    fn is_volcano_group_here(&self, gang: &Key) -> Option<bool> {
+        let made = self.volcano_groups.get(gang).map(Option::is_some);
+        made.or_else(|| self.first_groupless(gang).map(|pod| pod.in_pool))
+    }
+
+    /// The first of the pods that name no group and that Volcano's controller would put into this one.
+    fn first_groupless(&self, gang: &Key) -> Option<&PodFacts> {
+        self.pods.get(self.volcano_groupless.get(gang)?.first()?)
+    }
+
+    /// Whether a pod is for this scheduler to place, by the scheduler's name and by shard: that of its group, so that no gang is split, or
+    /// its own where it has none. Those that are not only take room.
+    fn is_here(&self, pod: &PodFacts) -> bool {
+        let by_group = || {
+            let group = pod.group.as_ref()?;
+            match () {
+                () if pod.member.is_some() => self.dialects.is_here(pod),
+                () if pod.volcano.is_some() => self.is_volcano_group_here(group),
+                () => self.pod_groups.get(group).map(PodGroup::is_here),
+            }
+        };
+        pod.ours && by_group().unwrap_or(pod.in_pool)
+    }
+
+    /// The gang of a pod that is for this scheduler to place. A pod without a group is a gang by its own name, unless a group has that name.
     fn gang_key(&self, pod: &PodFacts) -> Option<Key> {
-        if !pod.ours || pod.awaits_group {
+        if pod.awaits_group || !self.is_here(pod) {
             return None;
         }
-        match &pod.group {
-            Some(group) => self.dialects.gang_of(pod).or_else(|| Some(group.clone())),
-            None if self.pod_groups.contains_key(&pod.key) => Some(aside(&pod.key)),
-            None => Some(pod.key.clone()),
-        }
+        Some(match &pod.group {
+            Some(group) => self.dialects.gang_of(pod).unwrap_or_else(|| group.clone()),
+            None if self.pod_groups.contains_key(&pod.key) => aside(&pod.key),
+            None => pod.key.clone(),
+        })
     }
 
     fn pod(&self, key: &Key, shared: &mut Shared) -> Option<(Pod, Vec<Diagnostic>)> {
@@ -1181,7 +1300,8 @@ impl Translator {
             state = muster_model::PodState::Releasing;
         }
         let waiting = matches!(state, muster_model::PodState::Gated | muster_model::PodState::Pending);
-        let (only, hindrance) = self.dialects.rules(facts);
+        let is_here = self.is_here(facts);
+        let (only, hindrance) = if is_here { self.dialects.rules(facts) } else { (&[][..], None) };
         let stray = stray.or(hindrance);
         let shape = match (&facts.refs, stray) {
             (None, None) if held == 0 && only.is_empty() => Arc::clone(&facts.shape),
@@ -1214,7 +1334,7 @@ impl Translator {
             gpus: Vec::new(),
             zones,
             nominated: self.nominated.get(key).or(facts.nominated.as_ref()).cloned(),
-            volcano: self.task(facts),
+            volcano: if is_here { self.task(facts) } else { None },
         };
         Some((pod, found.diagnostics))
     }
@@ -1397,6 +1517,11 @@ fn is_only_further(old: &Pod, new: &Pod) -> bool {
         && old.zones == new.zones
 }
 
+/// The gang is protected from now on, and nothing else is new: nobody can take more than before.
+fn has_only_started(old: &Gang, new: &Gang) -> bool {
+    old.last_start.is_none() && new.last_start.is_some() && Gang { last_start: None, ..new.clone() } == *old
+}
+
 /// The shared GPUs that a pod counts as a holder of, by node and id.
 fn shares(pod: Option<&Arc<Pod>>) -> Vec<(Name, Name)> {
     let holds = |pod: &&Arc<Pod>| pod.shape.gpu_share.is_some() && pod.state.holds_room();
@@ -1501,15 +1626,22 @@ fn needs(facts: &PodFacts) -> Vec<Need> {
     .collect()
 }
 
-/// `None`: it has failed for good, and its pod waits again.
-fn bind_request(object: &Object<'_>) -> Option<BindRequest> {
+/// A request, and its uid if it has failed and is tried again without end. `None`: it has failed for good, and its pod waits again.
+fn bind_request(object: &Object<'_>) -> Option<(BindRequest, Option<Name>)> {
     let spec = object.get("spec");
     let status = object.get("status");
+    let mut hopeless = None;
     if status.get("phase").str() == Some("Failed") {
         let attempts = status.get("failedAttempts").int().unwrap_or(0);
-        let limit = spec.get("backoffLimit").int();
-        if limit.is_none_or(|limit| attempts >= limit) {
-            return None;
+        match spec.get("backoffLimit").int() {
+            Some(limit) if attempts >= limit => return None,
+            Some(_) => {}
+            // Binders go on with such a request, so the pod may yet be on its node. One that is about to go need not be deleted.
+            None => {
+                let metadata = object.get("metadata");
+                let leaves = metadata.get("deletionTimestamp").exists();
+                hopeless = metadata.get("uid").name().filter(|_| !leaves);
+            }
         }
     }
     let node = spec.get("selectedNode").name()?;
@@ -1518,12 +1650,9 @@ fn bind_request(object: &Object<'_>) -> Option<BindRequest> {
     let claims = promised
         .filter_map(|at| Some((at.get("name").name()?, device::allocation(at.get("allocation"))?)))
         .collect();
-    Some(BindRequest {
-        node,
-        claims,
-        gpu_groups: spec.get("selectedGPUGroups").names(),
-        zones: zones.exists().then(|| numa::record(zones)),
-    })
+    let gpu_groups = spec.get("selectedGPUGroups").names();
+    let zones = zones.exists().then(|| numa::record(zones));
+    Some((BindRequest { node, claims, gpu_groups, zones }, hopeless))
 }
 
 /// The kinds that scheduling looks at.

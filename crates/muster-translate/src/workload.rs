@@ -116,35 +116,41 @@ fn workload(object: &Object<'_>, queue_label: &str) -> WorkloadFacts {
 /// Kubernetes' objects.
 #[derive(Debug, Default)]
 pub(crate) struct Objects {
-    /// By the keys of their gangs.
-    groups: BTreeMap<Key, GroupFacts>,
-    /// By the keys that gangs' keys begin with.
-    workloads: BTreeMap<Key, WorkloadFacts>,
+    /// By the keys of their gangs; `None`: another shard's.
+    groups: BTreeMap<Key, Option<GroupFacts>>,
+    /// By the keys that gangs' keys begin with; `None`: another shard's.
+    workloads: BTreeMap<Key, Option<WorkloadFacts>>,
 }
 
 impl Objects {
     /// The gang that changes with a PodGroup, and the topologies that come or go with it; `None`: it says nothing new.
-    pub(crate) fn put_group(&mut self, object: &Object<'_>, queue_label: &str) -> Option<(Key, Vec<Name>)> {
+    pub(crate) fn put_group(
+        &mut self,
+        object: &Object<'_>,
+        here: bool,
+        queue_label: &str,
+    ) -> Option<(Key, Vec<Name>)> {
         let key = dialects::key(PREFIX, object.namespace(), object.name());
-        let facts = pod_group(object, queue_label);
+        let facts = here.then(|| pod_group(object, queue_label));
         let before = self.groups.insert(key.clone(), facts.clone());
         if before.as_ref() == Some(&facts) {
             return None;
         }
-        let keys = before.and_then(|facts| facts.topology).into_iter().chain(facts.topology);
+        let keys = before.flatten().into_iter().chain(facts).filter_map(|facts| facts.topology);
         Some((key, keys.map(|key| topology_name(&key)).collect()))
     }
 
     pub(crate) fn drop_group(&mut self, object: &Object<'_>) -> Option<(Key, Vec<Name>)> {
         let key = dialects::key(PREFIX, object.namespace(), object.name());
         let before = self.groups.remove(&key)?;
-        Some((key, before.topology.iter().map(|key| topology_name(key)).collect()))
+        let level = before.and_then(|facts| facts.topology);
+        Some((key, level.iter().map(|key| topology_name(key)).collect()))
     }
 
     /// The beginning of the keys of the gangs that change with a Workload; `None`: it says nothing new.
-    pub(crate) fn put_workload(&mut self, object: &Object<'_>, queue_label: &str) -> Option<Key> {
+    pub(crate) fn put_workload(&mut self, object: &Object<'_>, here: bool, queue_label: &str) -> Option<Key> {
         let key = dialects::key(PREFIX, object.namespace(), object.name());
-        let facts = workload(object, queue_label);
+        let facts = here.then(|| workload(object, queue_label));
         let before = self.workloads.insert(key.clone(), facts.clone());
         (before != Some(facts)).then_some(key)
     }
@@ -160,14 +166,30 @@ impl Objects {
 
     /// Of a gang of a Workload: the Workload, and the minimum of its group.
     fn of_workload(&self, gang: &Key) -> Option<(&WorkloadFacts, u32)> {
-        let (workload, rest) = gang.name.strip_prefix(PREFIX)?.split_once('/')?;
-        let group = rest.split_once('/').map_or(rest, |(group, _)| group);
-        let facts = self.workloads.get(&dialects::key(PREFIX, &gang.namespace, workload))?;
+        let (facts, group) = self.workload_of(gang)?;
+        let facts = facts.as_ref()?;
         Some((facts, *facts.groups.get(group)?))
     }
 
+    /// The Workload that a gang would be of, and the name of its group there.
+    fn workload_of<'a>(&self, gang: &'a Key) -> Option<(&Option<WorkloadFacts>, &'a str)> {
+        let (workload, rest) = gang.name.strip_prefix(PREFIX)?.split_once('/')?;
+        let group = rest.split_once('/').map_or(rest, |(group, _)| group);
+        Some((self.workloads.get(&dialects::key(PREFIX, &gang.namespace, workload))?, group))
+    }
+
     pub(crate) fn has_group(&self, gang: &Key) -> bool {
-        self.groups.contains_key(gang) || self.of_workload(gang).is_some()
+        self.group(gang).is_some() || self.of_workload(gang).is_some()
+    }
+
+    /// Whether a gang is this shard's; `None`: neither its group nor its Workload is there.
+    pub(crate) fn is_here(&self, gang: &Key) -> Option<bool> {
+        let by_group = self.groups.get(gang).map(Option::is_some);
+        by_group.or_else(|| Some(self.workload_of(gang)?.0.is_some()))
+    }
+
+    fn group(&self, gang: &Key) -> Option<&GroupFacts> {
+        self.groups.get(gang)?.as_ref()
     }
 
     /// The gang, given its pods.
@@ -185,7 +207,7 @@ impl Objects {
             never |= pod.never_preempts;
             oldest = Some(oldest.map_or(created, |oldest: Time| oldest.min(created)));
         }
-        let mut gang = if let Some(facts) = self.groups.get(key) {
+        let mut gang = if let Some(facts) = self.group(key) {
             let mut groups = dialects::flat(facts.min);
             if let (Some(root), Some(level)) = (groups.first_mut(), &facts.topology) {
                 let topology = topology_name(level);
@@ -214,7 +236,7 @@ impl Objects {
     /// The topology of one level that a group asks for, while one does.
     pub(crate) fn topology(&self, name: &Name) -> Option<Topology> {
         let label: Name = name.strip_prefix(PREFIX)?.into();
-        let used = self.groups.values().any(|facts| facts.topology.as_ref() == Some(&label));
+        let used = self.groups.values().flatten().any(|facts| facts.topology.as_ref() == Some(&label));
         let levels = vec![Level { label, alias: None }];
         used.then(|| Topology { name: name.clone(), levels, domains: Vec::new() })
     }
@@ -235,7 +257,7 @@ mod tests {
     fn put(objects: &mut Objects, spec: Value) -> usize {
         let value = json!({"metadata": {"name": "g", "namespace": "n"}, "spec": spec});
         let object = Object::new("PodGroup", &value);
-        objects.put_group(&object, LABEL);
+        objects.put_group(&object, true, LABEL);
         object.into_diagnostics().len()
     }
 
@@ -299,8 +321,8 @@ mod tests {
             {"name": "workers", "policy": {"gang": {"minCount": 2}}}, {"name": "rest", "policy": {"basic": {}}},
         ]}});
         let object = Object::new("Workload", &value);
-        assert_eq!(objects.put_workload(&object, LABEL), Some(Key::new("n", "kubernetes/w")));
-        assert_eq!(objects.put_workload(&object, LABEL), None);
+        assert_eq!(objects.put_workload(&object, true, LABEL), Some(Key::new("n", "kubernetes/w")));
+        assert_eq!(objects.put_workload(&object, true, LABEL), None);
         let member = Member { priority: Priority::default(), queue: None, never_preempts: false };
         let pods = || [(&member, Time(0))].into_iter();
         let gang = |name: &str| objects.gang(&Key::new("n", name), pods(), &BTreeMap::new());

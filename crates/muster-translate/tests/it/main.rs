@@ -3,6 +3,8 @@
 mod order;
 mod pods;
 mod scenarios;
+mod shards;
+mod starts;
 mod world;
 
 use muster_model::{Cluster, Diagnostic, Pod};
@@ -14,10 +16,11 @@ use std::sync::Arc;
 const NOW: i64 = 1_767_225_600_000;
 
 fn settings() -> Settings {
-    let names = ["kai-scheduler", "t9k-scheduler", "koord-scheduler"];
+    let names = ["kai-scheduler", "t9k-scheduler", "koord-scheduler", "volcano"];
     Settings {
         now: muster_model::Time(NOW),
         scheduler_names: names.map(Into::into).into(),
+        volcano: vec!["volcano".into()],
         ..Settings::default()
     }
 }

@@ -1,9 +1,9 @@
 //! The law of the translator: one by one is the same as all at once.
 
+use crate::settings;
 use crate::world::any_object;
-use crate::{settings, translate};
-use muster_model::{Cluster, Time};
-use muster_translate::{Translator, apply};
+use muster_model::{Cluster, Key, Time};
+use muster_translate::{Settings, Translator, apply, cluster};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -36,10 +36,21 @@ fn any_event() -> impl Strategy<Value = Event> {
     ]
 }
 
+/// Any shard has to live by the laws.
+fn any_settings() -> impl Strategy<Value = Settings> {
+    prop::sample::select(vec![None, Some("x")]).prop_map(shard)
+}
+
+fn shard(pool: Option<&str>) -> Settings {
+    let mut settings = settings();
+    settings.pool.value = pool.map(Into::into);
+    settings
+}
+
 #[track_caller]
-fn check(events: impl IntoIterator<Item = Event>) {
-    let mut translator = Translator::new(settings());
-    let mut stepwise = Cluster { now: settings().now, ..Cluster::default() };
+fn check(settings: Settings, events: impl IntoIterator<Item = Event>) {
+    let mut translator = Translator::new(settings.clone());
+    let mut stepwise = Cluster { now: settings.now, ..Cluster::default() };
     let mut there: BTreeMap<String, Value> = BTreeMap::new();
     for event in events {
         match event {
@@ -58,7 +69,7 @@ fn check(events: impl IntoIterator<Item = Event>) {
         }
     }
     apply(&mut stepwise, translator.drain().0);
-    let (whole, _) = translate(&there.into_values().collect::<Vec<_>>());
+    let (whole, _) = cluster(&there.into_values().collect::<Vec<_>>(), &settings);
     assert_eq!(stepwise, whole);
     assert_eq!(translator.drain().0, vec![], "nothing is left to say");
 }
@@ -72,29 +83,63 @@ fn a_default_priority_reaches_the_gangs_of_a_workload() {
         "spec": {"schedulerName": "kai-scheduler", "workloadRef": {"name": "a", "podGroup": "g"}}});
     let class = json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
         "metadata": {"name": "a"}, "globalDefault": true, "value": 1});
-    check([Event::Put(workload), Event::Put(pod), Event::Drain, Event::Put(class)]);
+    check(settings(), [Event::Put(workload), Event::Put(pod), Event::Drain, Event::Put(class)]);
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn one_by_one_is_all_at_once(events in prop::collection::vec(any_event(), 0..60)) {
-        check(events);
+    fn one_by_one_is_all_at_once(settings in any_settings(), events in prop::collection::vec(any_event(), 0..60)) {
+        check(settings, events);
+    }
+
+    /// Of two shards that see everything, each pod that is for either is for one of them, and a gang for one as a whole.
+    #[test]
+    fn shards_share_no_pod_and_split_no_gang(objects in prop::collection::vec(any_object(), 0..40)) {
+        let unique: BTreeMap<String, Value> = objects.into_iter().map(|o| (identity(&o), o)).collect();
+        let objects: Vec<Value> = unique.into_values().collect();
+        let [(ours, _), (theirs, _)] = [None, Some("x")].map(|pool| cluster(&objects, &shard(pool)));
+        prop_assert_eq!(ours.pods.len(), theirs.pods.len());
+        for (a, b) in ours.pods.iter().zip(&theirs.pods) {
+            let scheduler = |object: &&Value| object["kind"] == "Pod"
+                && object["metadata"]["name"] == *a.key.name && object["metadata"]["namespace"] == *a.key.namespace;
+            let scheduler = objects.iter().find(scheduler).map(|pod| pod["spec"]["schedulerName"].as_str());
+            let n = usize::from(a.gang.is_some()) + usize::from(b.gang.is_some());
+            prop_assert_eq!(n, usize::from(scheduler != Some(Some("other"))), "{}", &a.key);
+        }
+        // A lone pod may be called as a group is that nobody has made.
+        let is_lone = |cluster: &Cluster, gang: &Key| {
+            cluster.pods.iter().any(|pod| pod.key == *gang && pod.gang.as_ref() == Some(gang))
+        };
+        let gangs = |cluster: &Cluster| {
+            let keys = cluster.gangs.iter().map(|gang| gang.key.clone());
+            keys.filter(|gang| !is_lone(cluster, gang)).collect::<Vec<_>>()
+        };
+        let (of_a, of_b) = (gangs(&ours), gangs(&theirs));
+        for (mine, other) in [(&of_a, &theirs), (&of_b, &ours)] {
+            for pod in &other.pods {
+                prop_assert!(pod.gang.as_ref().is_none_or(|gang| !mine.contains(gang)), "{}", &pod.key);
+            }
+        }
     }
 
     #[test]
-    fn order_does_not_matter(objects in prop::collection::vec(any_object(), 0..40), seed in any::<u64>()) {
+    fn order_does_not_matter(
+        settings in any_settings(),
+        objects in prop::collection::vec(any_object(), 0..40),
+        seed in any::<u64>(),
+    ) {
         let unique: BTreeMap<String, Value> = objects.into_iter().map(|o| (identity(&o), o)).collect();
         let mut objects: Vec<Value> = unique.into_values().collect();
-        let (straight, problems) = translate(&objects);
+        let (straight, problems) = cluster(&objects, &settings);
         // A shuffle of its own, so that a failure can be repeated.
         let mut state = seed;
         for i in (1..objects.len()).rev() {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             objects.swap(i, (state >> 33) as usize % (i + 1));
         }
-        let (shuffled, other_problems) = translate(&objects);
+        let (shuffled, other_problems) = cluster(&objects, &settings);
         prop_assert_eq!(straight, shuffled);
         prop_assert_eq!(problems, other_problems);
     }
@@ -114,7 +159,7 @@ proptest! {
         let mut settings = settings();
         settings.now = now;
         let unique: BTreeMap<String, Value> = objects.into_iter().map(|o| (identity(&o), o)).collect();
-        let (whole, _) = muster_translate::cluster(&unique.into_values().collect::<Vec<_>>(), &settings);
+        let (whole, _) = cluster(&unique.into_values().collect::<Vec<_>>(), &settings);
         prop_assert_eq!(stepwise, whole);
     }
 
@@ -134,7 +179,7 @@ proptest! {
                 }
             }
         }
-        let (_, found) = translate(&[object]);
+        let (_, found) = crate::translate(&[object]);
         prop_assert!(found.len() < 60);
     }
 }

@@ -40,6 +40,19 @@ fn object(
     })
 }
 
+/// How far a pod is.
+fn statuses() -> Vec<Value> {
+    let at = |time: &str| json!({"phase": "Running", "startTime": time});
+    vec![
+        json!({}),
+        json!({"phase": "Running"}),
+        at("2025-12-31T23:00:00Z"),
+        at("2025-12-31T23:30:00Z"),
+        json!({"conditions": [{"type": "PodScheduled", "status": "True", "lastTransitionTime": "2025-12-31T22:30:00Z"}]}),
+        json!({"phase": "Succeeded", "startTime": "2025-12-31T23:00:00Z"}),
+    ]
+}
+
 /// An object that means something, or a little less.
 pub(crate) fn any_object() -> impl Strategy<Value = Value> {
     let pool = || one_of(vec![json!({}), json!({"kai.scheduler/node-pool": "x"})]);
@@ -53,11 +66,14 @@ pub(crate) fn any_object() -> impl Strategy<Value = Value> {
             json!({"pod-group-name": "b", "gpu-fraction": "0.5"}),
             json!({"kai.scheduler/numa-placement-observed": "[{\"zone\":\"z\",\"amount\":{\"cpu\":1}}]"}),
             json!({"gpu-memory": "zero"}),
+            json!({"kai.scheduler/skip-podgrouper": "true"}),
         ]),
         one_of(vec![
             json!({}),
             json!({"kai.scheduler/subgroup-name": "s"}),
             json!({"team": "x"}),
+            json!({"kai.scheduler/node-pool": "x"}),
+            json!({"grove.io/podgang": "a", "grove.io/podclique": "s"}),
             json!({"runai-gpu-group": "g"}),
             json!({"runai-gpu-group": "g", "app": "kai-resource-reservation"}),
         ]),
@@ -71,7 +87,7 @@ pub(crate) fn any_object() -> impl Strategy<Value = Value> {
             json!({"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
                 {"topologyKey": "z", "labelSelector": {}, "namespaceSelector": {"matchLabels": {"team": "x"}}}]}}}),
         ]),
-        one_of(vec![json!({}), json!({"phase": "Running"}), json!({"phase": "Succeeded"})]),
+        one_of(statuses()),
         one_of(vec![json!(null), json!("2025-12-31T23:59:55Z")]),
     )
         .prop_map(|(annotations, labels, mut spec, status, deleted)| {
@@ -81,12 +97,18 @@ pub(crate) fn any_object() -> impl Strategy<Value = Value> {
             json!({"metadata": {"annotations": annotations, "labels": labels, "deletionTimestamp": deleted}, "spec": spec, "status": status})
         });
     let foreign_pod = (
-        one_of(vec![json!("t9k-scheduler"), json!("koord-scheduler"), json!("kai-scheduler")]),
+        one_of(vec![
+            json!("t9k-scheduler"),
+            json!("koord-scheduler"),
+            json!("kai-scheduler"),
+            json!("volcano"),
+        ]),
         one_of(vec![
             json!({}),
             json!({"gang.scheduling.koordinator.sh/name": "a", "gang.scheduling.koordinator.sh/min-available": "2"}),
             json!({"gang.scheduling.koordinator.sh/name": "b", "gang.scheduling.koordinator.sh/min-available": "1",
                    "gang.scheduling.koordinator.sh/groups": "[\"n/a\",\"n/b\"]"}),
+            json!({"scheduling.k8s.io/group-name": "a"}),
         ]),
         one_of(vec![
             json!({}),
@@ -101,13 +123,37 @@ pub(crate) fn any_object() -> impl Strategy<Value = Value> {
             json!({"workloadRef": {"name": "a", "podGroup": "g", "podGroupReplicaKey": "1"}}),
             json!({"containers": [{"resources": {"requests": {"cpu": "3"}}}]}),
         ]),
-        one_of(vec![json!({}), json!({"phase": "Running"}), json!({"phase": "Succeeded"})]),
+        one_of(statuses()),
+        (any::<bool>(), any::<bool>()),
     )
-        .prop_map(|(scheduler, annotations, labels, mut spec, status)| {
+        .prop_map(|(scheduler, annotations, mut labels, mut spec, status, (pooled, owned))| {
             spec["schedulerName"] = scheduler;
-            json!({"metadata": {"annotations": annotations, "labels": labels}, "spec": spec, "status": status})
+            if pooled {
+                labels["kai.scheduler/node-pool"] = json!("x");
+            }
+            let owners = if owned { json!([{"controller": true, "uid": "owner"}]) } else { json!(null) };
+            json!({"metadata": {"annotations": annotations, "labels": labels, "ownerReferences": owners},
+                "spec": spec, "status": status})
         });
-    let t9k_group = one_of(vec![
+    // Any object, of the default shard or of another.
+    let of_a_shard = |objects: Vec<Value>| {
+        (one_of(objects), any::<bool>()).prop_map(|(mut object, pooled)| {
+            if pooled {
+                object["metadata"]["labels"]["kai.scheduler/node-pool"] = json!("x");
+            }
+            object
+        })
+    };
+    let volcano_group = of_a_shard(vec![
+        json!({"metadata": {}, "spec": {"minMember": 2, "queue": "b"}}),
+        json!({"metadata": {}, "spec": {"minMember": 1}}),
+    ]);
+    let pod_gang = of_a_shard(vec![
+        json!({"metadata": {"labels": {"grove.io/scheduler-backend": "muster"}},
+            "spec": {"podgroups": [{"name": "s", "minReplicas": 1}]}}),
+        json!({"metadata": {"labels": {"grove.io/scheduler-backend": "kai"}}}),
+    ]);
+    let t9k_group = of_a_shard(vec![
         json!({"metadata": {}, "spec": {"minMember": 2, "queue": "b"}}),
         json!({"metadata": {}, "spec": {"minMember": 3, "roles": [{"name": "r", "minMember": 1}]}}),
     ]);
@@ -115,7 +161,7 @@ pub(crate) fn any_object() -> impl Strategy<Value = Value> {
         json!({"metadata": {}, "spec": {"quota": {"requests": {"cpu": "2"}}, "preemptible": false}}),
         json!({"metadata": {}, "spec": {"closed": true, "nodeSelector": {"matchLabels": {"x": "y"}}}}),
     ]);
-    let koordinator_group = one_of(vec![
+    let koordinator_group = of_a_shard(vec![
         json!({"metadata": {}, "spec": {"minMember": 2}}),
         json!({"metadata": {"annotations": {"gang.scheduling.koordinator.sh/groups": "[\"n/a\",\"n/b\"]"}}, "spec": {"minMember": 1}}),
         json!({"metadata": {"annotations": {"gang.scheduling.koordinator.sh/match-policy": "only-waiting"}}, "spec": {"minMember": 1}}),
@@ -125,11 +171,11 @@ pub(crate) fn any_object() -> impl Strategy<Value = Value> {
         json!({"metadata": {"labels": {"quota.scheduling.koordinator.sh/parent": "a"}}, "spec": {"max": {"cpu": 2}}}),
         json!({"metadata": {"annotations": {"quota.scheduling.koordinator.sh/namespaces": "[\"n\"]"}}, "spec": {"min": {"cpu": 1}, "max": {"cpu": 3}}}),
     ]);
-    let kubernetes_group = one_of(vec![
+    let kubernetes_group = of_a_shard(vec![
         json!({"metadata": {}, "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}, "priority": 3}}),
         json!({"metadata": {}, "spec": {"schedulingPolicy": {"basic": {}}, "schedulingConstraints": {"topology": [{"key": "rack"}]}}}),
     ]);
-    let workload = one_of(vec![
+    let workload = of_a_shard(vec![
         json!({"metadata": {}, "spec": {"podGroups": [{"name": "g", "policy": {"gang": {"minCount": 2}}}]}}),
         json!({"metadata": {}, "spec": {"podGroups": [{"name": "h", "policy": {"basic": {}}}]}}),
     ]);
@@ -141,7 +187,11 @@ pub(crate) fn any_object() -> impl Strategy<Value = Value> {
             json!({"subGroups": [{"name": "s", "parent": "s"}]}),
             json!({"topologyConstraint": {"topology": "a", "requiredTopologyLevel": "rack"}}),
         ]),
-        one_of(vec![json!({}), json!({"muster.dev/members": "2"})]),
+        one_of(vec![
+            json!({}),
+            json!({"muster.dev/members": "2"}),
+            json!({"kai.scheduler/last-start-timestamp": "2025-12-31T22:00:00Z"}),
+        ]),
     )
         .prop_map(|(labels, spec, annotations)| {
             json!({"metadata": {"labels": labels, "annotations": annotations}, "spec": spec})
@@ -159,6 +209,8 @@ pub(crate) fn any_object() -> impl Strategy<Value = Value> {
         json!({"metadata": {}, "spec": {"podName": "a", "selectedNode": "a"}}),
         json!({"metadata": {}, "spec": {"podName": "b", "selectedNode": "c", "selectedGPUGroups": ["g"]}}),
         json!({"metadata": {}, "spec": {"selectedNode": "b"}, "status": {"phase": "Failed"}}),
+        json!({"metadata": {"uid": "u"}, "spec": {"podName": "a", "selectedNode": "a"}, "status": {"phase": "Failed"}}),
+        json!({"metadata": {}, "spec": {"selectedNode": "b", "backoffLimit": 1}, "status": {"phase": "Failed", "failedAttempts": 1}}),
         json!({"metadata": {}, "spec": {"selectedNode": "a", "resourceClaimAllocations": [
             {"name": "r", "allocation": {"devices": {"results": [{"request": "r", "driver": "gpu.x", "pool": "b", "device": "e"}]}}}]}}),
     ]);
@@ -225,5 +277,7 @@ pub(crate) fn any_object() -> impl Strategy<Value = Value> {
         1 => object("scheduling.sigs.k8s.io/v1alpha1", "ElasticQuota", quota),
         1 => object("scheduling.k8s.io/v1alpha2", "PodGroup", kubernetes_group),
         1 => object("scheduling.k8s.io/v1alpha1", "Workload", workload),
+        1 => object("scheduling.volcano.sh/v1beta1", "PodGroup", volcano_group),
+        1 => object("scheduler.grove.io/v1alpha1", "PodGang", pod_gang),
     ]
 }
