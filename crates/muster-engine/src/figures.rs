@@ -4,7 +4,7 @@
 
 use crate::nodes::GPU_DIM;
 use crate::state::State;
-use muster_model::{Decisions, Name, Time};
+use muster_model::{Decisions, Name, Resource, Time};
 use std::collections::BTreeMap;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,8 +20,12 @@ pub struct Figures {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueueFigures {
+    /// What people call it.
+    pub display: Option<Name>,
     /// Thousandths of cores, bytes, thousandths of GPUs.
     pub fair_share: [i128; 3],
+    /// What it used of the cluster in the accounting window, where somebody keeps account: millionths of cores, memory and GPUs.
+    pub usage: [Option<i64>; 3],
     /// Gangs that have pods waiting.
     pub waiting: u32,
     /// When the oldest of them was created.
@@ -42,9 +46,13 @@ impl State {
                 figures.free_in_pieces += i128::from(left);
             }
         }
-        for (_, row) in self.queues.rows.iter().filter(|(_, row)| row.model.is_some()) {
+        for (_, row) in self.queues.rows.iter() {
+            let Some(model) = &row.model else { continue };
             let figures = figures.queues.entry(row.name.clone()).or_default();
+            figures.display = model.display.clone();
             figures.fair_share = row.fair;
+            figures.usage =
+                [Resource::Cpu, Resource::Memory, Resource::Gpu].map(|r| model.usage.get(&r).copied());
         }
         for refusal in &decisions.refusals {
             let gang = self.gangs.get(&refusal.gang).and_then(|id| self.gangs.rows[id].model.as_ref());

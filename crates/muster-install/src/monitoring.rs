@@ -162,7 +162,7 @@ const PANELS: &[Panel] = &[
         "short",
         &[
             ("kai_queue_allocated_gpus", "{{queue_name}} has"),
-            ("kai_queue_fair_share_gpu", "{{queue_name}} fair share"),
+            ("kai_queue_fair_share_gpu", "{{queue_metadata_name}} fair share"),
             ("kai_queue_deserved_gpus", "{{queue_name}} quota"),
         ],
     ),

@@ -12,9 +12,8 @@ use crate::settings::{
     WEBHOOK_PORT,
 };
 
-/// Every flag of `muster run` that the manifests use, or that the operator may pass on. The command line has each of them: its
-/// tests look here. A flag of [`CONFIG_FLAGS`](crate::operator::CONFIG_FLAGS) that is not here is not passed on; the operator
-/// says that the field has no effect.
+/// Every flag of `muster run` that the manifests use; the operator passes on those of [`CONFIG_FLAGS`](crate::operator::CONFIG_FLAGS), too. The command
+/// line has each of them: its tests look here.
 pub const FLAGS: &[&str] = &[
     "components",
     "scheduler-name",
@@ -127,10 +126,13 @@ pub fn bindings(settings: &Settings, set: &Set) -> Vec<Value> {
     out
 }
 
+/// The component of what the pods that hold shared GPUs need.
+pub const RESERVATION: &str = "reservation";
+
 /// What the pods that hold shared GPUs need: an account that may write on its own pod which GPU it sees.
 pub fn reservations(settings: &Settings) -> Vec<Value> {
     let (name, namespace) = (&settings.reservation_account, &settings.reservation_namespace);
-    let metadata = json!({"name": name, "namespace": namespace, "labels": labels("reservation")});
+    let metadata = json!({"name": name, "namespace": namespace, "labels": labels(RESERVATION)});
     vec![
         json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}),
         json!({
@@ -493,8 +495,7 @@ mod tests {
             .collect();
         flags.sort_unstable();
         flags.dedup();
-        let of_config = |flag: &&str| crate::operator::CONFIG_FLAGS.iter().any(|(.., known)| known == flag);
-        let mut listed: Vec<&str> = FLAGS.iter().copied().filter(|flag| !of_config(flag)).collect();
+        let mut listed: Vec<&str> = FLAGS.to_vec();
         listed.sort_unstable();
         assert_eq!(flags, listed);
     }

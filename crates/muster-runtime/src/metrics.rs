@@ -3,16 +3,18 @@
 //! In: numbers from the services, by typed handles such as `metrics.scheduler.cycle.took(..)`. Out: the text of `/metrics`, and
 //! the table of `docs/metrics.md`. Must stay true: every family is declared once, below, with its help; the number of series
 //! is bounded whatever the cluster holds; names that KAI has are the same here but for their prefix, so that dashboards go on
-//! working. Where KAI shows only the last value of a time, there is a histogram under a name of ours beside it.
+//! working. Where KAI shows only the last value of a time, there is a histogram under a name of ours beside it. How things are
+//! (a [`Gauge`]) is said by whoever's turn it is, and by nobody once the turn is over; what happened (a counter, a histogram) stays.
 
 use std::fmt::Write;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use prometheus_client::encoding::{
     EncodeLabel, EncodeLabelSet, EncodeMetric, LabelSetEncoder, MetricEncoder,
 };
-use prometheus_client::metrics::{MetricType, counter, gauge, histogram};
+use prometheus_client::metrics::{MetricType, counter, histogram};
 use prometheus_client::registry::Registry;
 
 /// The prefix of KAI's names when nothing else is asked for.
@@ -42,6 +44,10 @@ macro_rules! families {
                     $type { $($field: <$kind as Measure>::make(&[$($label),*]),)* }
                 }
 
+                fn in_term(&self, term: &Term) -> Self {
+                    $type { $($field: self.$field.in_term(term),)* }
+                }
+
                 fn register(&self, registry: &mut Registry, prefix: &str) {
                     $(registry.register(
                         <$kind as Measure>::registered(&full_name(prefix, $name)),
@@ -61,6 +67,10 @@ macro_rules! families {
         impl Families {
             fn new() -> Self {
                 Families { $($service: $type::new(),)* }
+            }
+
+            fn in_term(&self, term: &Term) -> Self {
+                Families { $($service: self.$service.in_term(term),)* }
             }
 
             fn register(&self, services: &[Service], registry: &mut Registry, prefix: &str) {
@@ -115,13 +125,19 @@ families! {
         e2e_latency: Gauge, "e2e_scheduling_latency_milliseconds", [], "the last cycle; see muster_cycle_seconds";
         task_scheduling_latency: Milliseconds, "task_scheduling_latency_milliseconds", [], "from the creation of a pod to the decision to bind it";
         gangs_scheduled: By<1, Tally>, "podgroups_scheduled_by_action", ["action"], "pod groups that an action found places for";
+        gangs_tried: By<1, Tally>, "podgroups_acted_on_by_action", ["action"], "gangs that an action looked for places for, or for victims, with success or without";
+        preemption_attempts: Tally, "total_preemption_attempts", [], "gangs for which victims were looked for in their own queue, found or not";
         evicted_pods: By<5, Counter>, "pod_group_evicted_pods_total", ["podgroup", "namespace", "uid", "nodepool", "action"], "pods that were evicted, by pod group";
         queue_fair_share_cpu: By<3, Gauge>, "queue_fair_share_cpu_cores", ["queue_name", "queue_metadata_name", "queue_display_name"], "the fair share of a queue in cores";
         queue_fair_share_memory: By<3, Gauge>, "queue_fair_share_memory_gb", ["queue_name", "queue_metadata_name", "queue_display_name"], "the fair share of a queue in gigabytes of memory";
         queue_fair_share_gpu: By<3, Gauge>, "queue_fair_share_gpu", ["queue_name", "queue_metadata_name", "queue_display_name"], "the fair share of a queue in GPUs";
+        queue_usage_cpu: By<3, Gauge>, "queue_cpu_usage", ["queue_name", "queue_metadata_name", "queue_display_name"], "the part of the cluster's cores that a queue has used, where its annotations say so";
+        queue_usage_memory: By<3, Gauge>, "queue_memory_usage", ["queue_name", "queue_metadata_name", "queue_display_name"], "the part of the cluster's memory that a queue has used, where its annotations say so";
+        queue_usage_gpu: By<3, Gauge>, "queue_gpu_usage", ["queue_name", "queue_metadata_name", "queue_display_name"], "the part of the cluster's GPUs that a queue has used, where its annotations say so";
     }
     binder: Binder, "Binder" {
         bind: Seconds, "muster_bind_seconds", [], "the binding of one pod, with all its steps";
+        task_bind_latency: Milliseconds, "task_bind_latency_milliseconds", [], "the same in milliseconds; in KAI only the creation of a bind request";
         binds: By<1, Counter>, "muster_binds_total", ["result"], "bindings by how they ended: bound, failed, gone or rolled-back";
         in_flight: Gauge, "muster_binds_in_flight", [], "bindings that are under way";
     }
@@ -174,16 +190,32 @@ families! {
 
 /// The metrics of a process; clones are the same.
 #[derive(Clone, Debug)]
-pub struct Metrics {
-    families: Arc<Families>,
+pub struct Metrics(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    families: Families,
     registry: Arc<Registry>,
+    term: Term,
+}
+
+/// For how long what somebody says of the state of things counts.
+#[derive(Clone, Debug, Default)]
+pub struct Term {
+    over: Arc<AtomicBool>,
+}
+
+impl Term {
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
+    }
 }
 
 impl std::ops::Deref for Metrics {
     type Target = Families;
 
     fn deref(&self) -> &Families {
-        &self.families
+        &self.0.families
     }
 }
 
@@ -196,19 +228,34 @@ impl Default for Metrics {
 impl Metrics {
     /// Shows the families of these services, KAI's under this prefix. An empty prefix is allowed.
     pub fn new(prefix: &str, services: &[Service]) -> Self {
-        let families = Families::new();
+        let mut families = Families::new();
+        families.binder.bind.also = Some(families.binder.task_bind_latency.clone());
         let mut registry = Registry::default();
         families.register(services, &mut registry, prefix);
         families.process.build_info.of([env!("CARGO_PKG_VERSION")]).set(1.0);
-        Metrics { families: Arc::new(families), registry: Arc::new(registry) }
+        Metrics(Arc::new(Inner { families, registry: Arc::new(registry), term: Term::default() }))
+    }
+
+    /// The same numbers for those who work while this process has a lease.
+    #[must_use]
+    pub fn for_term(&self) -> Metrics {
+        let term = Term::default();
+        let families = self.0.families.in_term(&term);
+        Metrics(Arc::new(Inner { families, registry: self.0.registry.clone(), term }))
+    }
+
+    /// From now on nothing is shown of how things are by the word of those who were given this one or a clone of it: somebody else
+    /// knows better.
+    pub fn end_term(&self) {
+        self.0.term.over.store(true, Ordering::Release);
     }
 
     /// The text of `/metrics`, of the type [`CONTENT_TYPE`].
     pub fn text(&self) -> String {
-        self.families.process.read();
+        self.0.families.process.read();
         let mut text = String::new();
         // Writing to a string cannot fail.
-        let _ = prometheus_client::encoding::text::encode(&mut text, &self.registry);
+        let _ = prometheus_client::encoding::text::encode(&mut text, &self.0.registry);
         text
     }
 }
@@ -263,8 +310,9 @@ pub fn table() -> String {
          Every component serves these under `/metrics`, in the OpenMetrics format. A family without a value is not shown. Names that\n\
          KAI has too start with `{PREFIX}_` here, or with whatever prefix is set instead. KAI's counters whose names do not end in `_total`\n\
          keep their names and are of type `unknown`, since the format allows no other; `rate()` works on them all the same.\n\
-         KAI's families about single actions, plugins, searches for victims and past usage have no counterpart: a cycle here takes milliseconds and is measured whole.\n\
-         A family has at most {MOST_SERIES} series; what goes beyond is counted together with `{OTHER}` for every label.\n"
+         A family has at most {MOST_SERIES} series; what goes beyond is counted together with `{OTHER}` for every label.\n\
+         A gauge is shown from when there is something to say. What a process says of the cluster while it holds a lease is shown no longer\n\
+         once it has lost the lease, so a sum over all processes counts everything once; counters and histograms stay.\n"
     );
     for (title, rows) in TABLE {
         // Writing to a string cannot fail, here and below.
@@ -275,8 +323,53 @@ pub fn table() -> String {
             let _ = writeln!(page, "| `{name}` | {} | {} | {} |", row.kind, labels.join(", "), row.help);
         }
     }
+    page.push_str(
+        "\n## What KAI has besides\n\nThese families of KAI's have no counterpart, on purpose; what to read instead is said beside them.\n\n",
+    );
+    for (names, why, instead) in WITHOUT {
+        let names: Vec<String> = names.iter().map(|name| format!("`{}`", full_name(PREFIX, name))).collect();
+        let _ = writeln!(page, "- {}: {why}. Instead: {instead}.", names.join(", "));
+    }
     page
 }
+
+/// Families of KAI's that are not here, why, and what to read instead.
+const WITHOUT: &[(&[&str], &str, &str)] = &[
+    (
+        &["open_session_latency_milliseconds", "close_session_latency_milliseconds"],
+        "there are no sessions: what is known is kept from cycle to cycle, and a cycle takes in what has changed",
+        "`muster_cycle_seconds`, which has it in it",
+    ),
+    (
+        &["action_scheduling_latency_milliseconds"],
+        "a cycle is decided without a clock, so that it can be repeated to the byte; it takes milliseconds and is measured whole",
+        "`muster_cycle_seconds`, `kai_podgroups_acted_on_by_action`",
+    ),
+    (&["plugin_scheduling_latency_milliseconds"], "there are no plugins", "`muster_cycle_seconds`"),
+    (
+        &["usage_query_latency_milliseconds"],
+        "past usage is not read from a database; whoever keeps it writes it to the annotations `muster.dev/usage-gpu`, `-cpu` and `-memory` of the queue",
+        "nothing; what was read is in `kai_queue_gpu_usage` and the like",
+    ),
+    (
+        &["scenarios_simulation_by_action", "scenarios_filtered_by_action"],
+        "victims are not found by going through scenarios",
+        "how many trials a search made is in the reason why a gang waits: `muster explain`",
+    ),
+    (
+        &[
+            "scenario_search_jobs_total",
+            "scenario_search_scenarios_total",
+            "scenario_search_duration_seconds",
+            "scenario_search_action_budget_exhausted_total",
+            "scenario_search_action_budget_configured_seconds",
+            "scenario_search_job_budget_configured_seconds",
+            "scenario_search_generator_budget_configured_seconds",
+        ],
+        "a search is bounded by trials and not by seconds, and has no generators",
+        "the same",
+    ),
+];
 
 struct Row {
     name: &'static str,
@@ -300,6 +393,17 @@ pub trait Measure: EncodeMetric + Clone + std::fmt::Debug + Send + Sync + 'stati
     const KIND: &'static str;
     const N_LABELS: usize = 0;
     fn make(labels: &'static [&'static str]) -> Self;
+
+    /// The same number, for somebody whose word counts for a term.
+    #[must_use]
+    fn in_term(&self, _: &Term) -> Self {
+        self.clone()
+    }
+
+    /// Whether there is a number to show.
+    fn is_known(&self) -> bool {
+        true
+    }
 
     /// The name to register so that `name` is what is shown.
     fn registered(name: &str) -> String {
@@ -384,29 +488,51 @@ impl EncodeMetric for Tally {
     }
 }
 
-/// A number as it is now.
+/// A number as it is now. It is shown from when somebody says it until their term is over.
 #[derive(Clone, Debug, Default)]
-pub struct Gauge(gauge::Gauge<f64, std::sync::atomic::AtomicU64>);
+pub struct Gauge {
+    said: Arc<Mutex<Option<(f64, Term)>>>,
+    term: Term,
+}
 
 impl Gauge {
     pub fn set(&self, value: f64) {
-        self.0.set(value);
+        self.change(|_| value);
     }
 
     pub fn inc(&self) {
-        self.0.inc();
+        self.add(1.0);
     }
 
     pub fn dec(&self) {
-        self.0.dec();
+        self.add(-1.0);
     }
 
     pub fn add(&self, n: f64) {
-        self.0.inc_by(n);
+        self.change(|value| value + n);
     }
 
+    /// Zero where nobody has said anything.
     pub fn get(&self) -> f64 {
-        self.0.get()
+        self.known().unwrap_or(0.0)
+    }
+
+    fn known(&self) -> Option<f64> {
+        self.said().as_ref().filter(|(_, term)| !term.is_over()).map(|(value, _)| *value)
+    }
+
+    /// Whoever is late says nothing.
+    fn change(&self, change: impl FnOnce(f64) -> f64) {
+        if self.term.is_over() {
+            return;
+        }
+        let mut said = self.said();
+        let old = said.as_ref().filter(|(_, term)| !term.is_over()).map_or(0.0, |(value, _)| *value);
+        *said = Some((change(old), self.term.clone()));
+    }
+
+    fn said(&self) -> MutexGuard<'_, Option<(f64, Term)>> {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -416,29 +542,47 @@ impl Measure for Gauge {
     fn make(_: &'static [&'static str]) -> Self {
         Gauge::default()
     }
+
+    fn in_term(&self, term: &Term) -> Self {
+        Gauge { said: self.said.clone(), term: term.clone() }
+    }
+
+    fn is_known(&self) -> bool {
+        self.known().is_some()
+    }
 }
 
 impl EncodeMetric for Gauge {
-    fn encode(&self, encoder: MetricEncoder<'_>) -> std::fmt::Result {
-        self.0.encode(encoder)
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> std::fmt::Result {
+        match self.known() {
+            Some(value) => encoder.encode_gauge(&value),
+            None => Ok(()),
+        }
     }
 
     fn metric_type(&self) -> MetricType {
         MetricType::Gauge
     }
+
+    fn is_empty(&self) -> bool {
+        !self.is_known()
+    }
 }
 
 /// A histogram of times in seconds, from half a millisecond to a minute.
 #[derive(Clone, Debug)]
-pub struct Seconds(histogram::Histogram);
+pub struct Seconds {
+    seen: histogram::Histogram,
+    /// The same under KAI's name.
+    also: Option<Milliseconds>,
+}
 
 impl Seconds {
-    pub fn observe(&self, seconds: f64) {
-        self.0.observe(seconds);
-    }
-
     pub fn took(&self, time: Duration) {
-        self.0.observe(time.as_secs_f64());
+        self.seen.observe(time.as_secs_f64());
+        if let Some(also) = &self.also {
+            also.took(time);
+        }
     }
 }
 
@@ -446,13 +590,14 @@ impl Measure for Seconds {
     const KIND: &'static str = "histogram";
 
     fn make(_: &'static [&'static str]) -> Self {
-        Seconds(histogram::Histogram::new(histogram::exponential_buckets(0.0005, 2.0, 18)))
+        let seen = histogram::Histogram::new(histogram::exponential_buckets(0.0005, 2.0, 18));
+        Seconds { seen, also: None }
     }
 }
 
 impl EncodeMetric for Seconds {
     fn encode(&self, encoder: MetricEncoder<'_>) -> std::fmt::Result {
-        self.0.encode(encoder)
+        self.seen.encode(encoder)
     }
 
     fn metric_type(&self) -> MetricType {
@@ -494,6 +639,7 @@ pub struct By<const N: usize, M> {
     labels: &'static [&'static str],
     /// In the order of their labels.
     series: Arc<RwLock<Vec<(Values<N>, M)>>>,
+    term: Term,
 }
 
 type Values<const N: usize> = [Arc<str>; N];
@@ -505,6 +651,10 @@ impl<const N: usize, M: Measure> By<N, M> {
             return known;
         }
         let mut series = self.series.write().unwrap_or_else(PoisonError::into_inner);
+        if series.len() >= MOST_SERIES {
+            // Some may be left of a term that is over.
+            series.retain(|(_, measure)| measure.is_known());
+        }
         let full = series.len() >= MOST_SERIES;
         let values = if full && find(&series, values).is_err() { [OTHER; N] } else { values };
         let at = match find(&series, values) {
@@ -514,14 +664,14 @@ impl<const N: usize, M: Measure> By<N, M> {
                 at
             }
         };
-        series[at].1.clone()
+        series[at].1.in_term(&self.term)
     }
 
     /// The number for these labels, if there is one yet.
     pub fn get(&self, values: [&str; N]) -> Option<M> {
         let series = self.series.read().unwrap_or_else(PoisonError::into_inner);
         let at = find(&series, values).ok()?;
-        series.get(at).map(|(_, measure)| measure.clone())
+        series.get(at).map(|(_, measure)| measure.in_term(&self.term))
     }
 
     /// Forgets the series of what is no longer there.
@@ -529,8 +679,10 @@ impl<const N: usize, M: Measure> By<N, M> {
         self.series.write().unwrap_or_else(PoisonError::into_inner).retain(|(values, _)| keep(values));
     }
 
+    /// How many are shown.
     pub fn len(&self) -> usize {
-        self.series.read().unwrap_or_else(PoisonError::into_inner).len()
+        let series = self.series.read().unwrap_or_else(PoisonError::into_inner);
+        series.iter().filter(|(_, measure)| measure.is_known()).count()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -548,7 +700,11 @@ impl<const N: usize, M: Measure> Measure for By<N, M> {
     const N_LABELS: usize = N;
 
     fn make(labels: &'static [&'static str]) -> Self {
-        By { labels, series: Arc::default() }
+        By { labels, series: Arc::default(), term: Term::default() }
+    }
+
+    fn in_term(&self, term: &Term) -> Self {
+        By { term: term.clone(), ..self.clone() }
     }
 
     fn registered(name: &str) -> String {
@@ -558,7 +714,8 @@ impl<const N: usize, M: Measure> Measure for By<N, M> {
 
 impl<const N: usize, M: Measure> EncodeMetric for By<N, M> {
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> std::fmt::Result {
-        for (values, measure) in self.series.read().unwrap_or_else(PoisonError::into_inner).iter() {
+        let series = self.series.read().unwrap_or_else(PoisonError::into_inner);
+        for (values, measure) in series.iter().filter(|(_, measure)| measure.is_known()) {
             measure.encode(encoder.encode_family(&Labels { names: self.labels, values })?)?;
         }
         Ok(())
@@ -616,6 +773,9 @@ mod tests {
             );
         }
         assert!(names.len() > 30);
+        for name in WITHOUT.iter().flat_map(|(absent, ..)| absent.iter()) {
+            assert!(names.insert(name), "{name} is said to be absent, and is there");
+        }
     }
 
     /// The lines of a family that say something.
@@ -639,8 +799,6 @@ mod tests {
                 "# TYPE muster_binds counter",
                 r#"muster_binds_total{result="bound"} 2.0"#,
                 r#"muster_binds_total{result="failed"} 1.0"#,
-                "# TYPE muster_binds_in_flight gauge",
-                "muster_binds_in_flight 0.0",
             ],
         );
         metrics.scheduler.gangs_scheduled.of(["allocate"]).add(3);
@@ -673,6 +831,83 @@ mod tests {
         );
         assert!(metrics.text().ends_with("# EOF\n"));
         assert!(metrics.process.resident_memory.get() > 1e6);
+    }
+
+    #[test]
+    fn how_things_are_is_said_by_whose_turn_it_is() {
+        let process = Metrics::default();
+        let first = process.for_term();
+        let other = process.for_term();
+        process.process.leading.of(["muster-a"]).set(1.0);
+        first.scheduler.pending_gangs.set(2.0);
+        first.scheduler.queue_oldest_pending.of(["team"]).set(103.0);
+        first.scheduler.gangs_scheduled.of(["allocate"]).inc();
+        first.scheduler.cycle_took(Duration::from_millis(3));
+        let kept = first.binder.in_flight.clone();
+        kept.add(3.0);
+        other.queues.allocated_gpus.of(["team"]).set(2.0);
+        let pending: &[&str] = &["# TYPE muster_pending_gangs gauge", "muster_pending_gangs 2.0"];
+        check(&process, "muster_pending_gangs", pending);
+        assert!(process.text().contains(r#"muster_queue_oldest_pending_seconds{queue_name="team"} 103.0"#));
+
+        process.process.leading.of(["muster-a"]).set(0.0);
+        first.end_term();
+        for gone in ["pending_gangs", "oldest_pending", "in_flight", "e2e_scheduling_latency_milliseconds "] {
+            check(&process, gone, &[]);
+        }
+        let text = process.text();
+        for stays in [
+            r#"muster_leading{lease="muster-a"} 0.0"#,
+            r#"kai_podgroups_scheduled_by_action{action="allocate"} 1"#,
+            "muster_cycle_seconds_count 1",
+            r#"kai_queue_allocated_gpus{queue_name="team"} 2.0"#,
+            "process_open_fds ",
+        ] {
+            assert!(text.contains(stays), "{stays} is not in\n{text}");
+        }
+
+        // Who comes late is not heard, and the next term begins anew.
+        kept.dec();
+        first.scheduler.pending_gangs.set(2.0);
+        check(&process, "in_flight", &[]);
+        check(&process, "muster_pending_gangs", &[]);
+        let second = process.for_term();
+        second.scheduler.pending_gangs.inc();
+        check(
+            &process,
+            "muster_pending_gangs",
+            &["# TYPE muster_pending_gangs gauge", "muster_pending_gangs 1.0"],
+        );
+        first.scheduler.pending_gangs.set(2.0);
+        assert_eq!(process.scheduler.pending_gangs.get(), 1.0);
+        check(&process, "oldest_pending", &[]);
+    }
+
+    #[test]
+    fn what_a_term_leaves_behind_takes_no_room() {
+        let process = Metrics::default();
+        let fill = |metrics: &Metrics, prefix: &str| {
+            for i in 0..MOST_SERIES {
+                metrics.queues.info.of([&format!("{prefix}{i}")]).set(1.0);
+            }
+        };
+        let first = process.for_term();
+        fill(&first, "a");
+        first.end_term();
+        assert!(process.queues.info.is_empty());
+        fill(&process.for_term(), "b");
+        assert_eq!(process.queues.info.len(), MOST_SERIES);
+        assert_eq!(process.queues.info.of([OTHER]).get(), 0.0);
+    }
+
+    #[test]
+    fn a_binding_is_timed_under_both_names() {
+        let metrics = Metrics::default();
+        metrics.for_term().binder.bind.took(Duration::from_millis(7));
+        let text = metrics.text();
+        for line in ["muster_bind_seconds_sum 0.007", "kai_task_bind_latency_milliseconds_sum 7.0"] {
+            assert!(text.contains(line), "{line} is not in\n{text}");
+        }
     }
 
     #[test]

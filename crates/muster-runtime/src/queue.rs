@@ -3,7 +3,7 @@
 //! In: keys, now or after a while. Out: each key once, however often it was added; never the same key to two workers.
 //! Must stay true: a key added while it is worked on is handed out again afterwards; a failure comes back after a
 //! wait that doubles. What was begun goes before what is new, so that ten thousand new keys do not lie half done, but
-//! never so that the new ones wait for ever.
+//! never so that the new ones wait for ever. A request that the server refuses is said in the log, and not at every retry.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::hash::Hash;
@@ -213,6 +213,52 @@ fn failure_wait(failures: u32) -> Duration {
     wait.min(Duration::from_secs(30))
 }
 
+/// A refusal is said again when it still comes after so long.
+const SAY_AGAIN: Duration = Duration::from_secs(600);
+/// So many refusals are said in that time; ten thousand objects that are all refused need not be ten thousand lines.
+const MOST_SAID: usize = 20;
+
+/// What was said of refused requests lately.
+#[derive(Default)]
+struct Said {
+    messages: HashMap<String, Instant>,
+    /// When more came than are said.
+    too_many: Option<Instant>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Say {
+    Nothing,
+    Message,
+    /// That there are more, which are not said.
+    More,
+}
+
+impl Said {
+    fn hear(&mut self, message: &str, now: Instant) -> Say {
+        let fresh = |since: Instant| now < since + SAY_AGAIN;
+        if self.messages.get(message).copied().is_some_and(fresh) {
+            return Say::Nothing;
+        }
+        self.messages.retain(|_, since| fresh(*since));
+        if self.messages.len() < MOST_SAID {
+            self.messages.insert(message.to_owned(), now);
+            return Say::Message;
+        }
+        if self.too_many.is_some_and(fresh) {
+            return Say::Nothing;
+        }
+        self.too_many = Some(now);
+        Say::More
+    }
+}
+
+/// Whether the server will go on saying no until somebody changes something. What another writer, a full server or an object that is
+/// gone leads to passes by itself.
+fn is_refused(error: &ApiError) -> bool {
+    (400..500).contains(&error.code()) && !matches!(error.code(), 404 | 408..=410 | 429)
+}
+
 /// Works on the keys of a queue until cancelled, on `n_workers` keys at a time.
 pub async fn work<K, F, Fut>(
     name: &'static str,
@@ -225,6 +271,7 @@ pub async fn work<K, F, Fut>(
     F: Fn(K) -> Fut,
     Fut: Future<Output = Result<Next, ApiError>>,
 {
+    let said = &Mutex::new(Said::default());
     let mut running = FuturesUnordered::new();
     loop {
         tokio::select! {
@@ -242,13 +289,26 @@ pub async fn work<K, F, Fut>(
                             queue.add_after(key, wait);
                         }
                         Err(error) => {
-                            tracing::debug!(controller = name, ?key, %error, "will try again");
+                            tell(name, &key, &error, said);
                             queue.done(&key, Some(error.retry_after()));
                         }
                     }
                 });
             }
         }
+    }
+}
+
+fn tell<K: std::fmt::Debug>(controller: &str, key: &K, error: &ApiError, said: &Mutex<Said>) {
+    tracing::debug!(controller, ?key, %error, "will try again");
+    if !is_refused(error) {
+        return;
+    }
+    let reason = error.message();
+    match said.lock().unwrap_or_else(PoisonError::into_inner).hear(&reason, Instant::now()) {
+        Say::Nothing => {}
+        Say::Message => tracing::warn!(controller, ?key, %error, reason, "was refused; will try again"),
+        Say::More => tracing::warn!(controller, "more requests were refused than are said here"),
     }
 }
 
@@ -323,5 +383,91 @@ mod tests {
     #[test]
     fn the_longest_wait() {
         assert_eq!(failure_wait(u32::MAX), Duration::from_secs(30));
+    }
+
+    #[test]
+    fn refusals_are_said_once_in_a_while() {
+        let mut said = Said::default();
+        let start = Instant::now();
+        assert_eq!(said.hear("a is forbidden", start), Say::Message);
+        assert_eq!(said.hear("a is forbidden", start + Duration::from_secs(1)), Say::Nothing);
+        assert_eq!(said.hear("b is forbidden", start + Duration::from_secs(1)), Say::Message);
+        assert_eq!(said.hear("a is forbidden", start + SAY_AGAIN), Say::Message);
+        assert_eq!(said.hear("a is forbidden", start + SAY_AGAIN), Say::Nothing);
+        assert_eq!(said.hear("b is forbidden", start + SAY_AGAIN), Say::Nothing);
+
+        let mut said = Said::default();
+        let flood = (0..1000).map(|i| said.hear(&format!("{i} is forbidden"), start)).collect::<Vec<_>>();
+        assert_eq!(flood.iter().filter(|say| **say == Say::Message).count(), MOST_SAID);
+        assert_eq!(flood.iter().filter(|say| **say == Say::More).count(), 1);
+        assert_eq!(said.hear("1000 is forbidden", start + SAY_AGAIN), Say::Message);
+    }
+
+    fn answer(code: u16, reason: &str) -> ApiError {
+        let status =
+            kube::core::Status::failure(r#"pods "a" is forbidden: nobody may"#, reason).with_code(code);
+        let source = Box::new(kube::Error::Api(Box::new(status)));
+        ApiError::Request { verb: "patch", what: "Pod ns/a".to_owned(), source }
+    }
+
+    #[test]
+    fn what_is_a_refusal() {
+        for (code, reason, expected) in [
+            (403, "Forbidden", true),
+            (401, "Unauthorized", true),
+            (422, "Invalid", true),
+            (404, "NotFound", false),
+            (409, "Conflict", false),
+            (409, "AlreadyExists", false),
+            (410, "Gone", false),
+            (429, "TooManyRequests", false),
+            (500, "InternalError", false),
+        ] {
+            assert_eq!(is_refused(&answer(code, reason)), expected, "{code}");
+        }
+        assert!(!is_refused(&ApiError::TimedOut { verb: "patch", what: "Pod ns/a".to_owned() }));
+    }
+
+    /// What is logged goes here.
+    #[derive(Clone, Default)]
+    struct Paper(Arc<Mutex<Vec<u8>>>);
+
+    impl std::io::Write for Paper {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn work_that_is_refused_is_in_the_log_once() {
+        let paper = Paper::default();
+        let writer = paper.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_max_level(tracing::Level::WARN)
+            .with_ansi(false)
+            .with_writer(move || writer.clone())
+            .finish();
+        let _logged = tracing::subscriber::set_default(subscriber);
+        let queue = Queue::new();
+        queue.add("a");
+        queue.add("b");
+        let cancel = CancellationToken::new();
+        let n_tries = &std::cell::Cell::new(0);
+        let refused = work("test", queue, 1, cancel.clone(), |key| async move {
+            n_tries.set(n_tries.get() + 1);
+            Err(if key == "a" { answer(403, "Forbidden") } else { answer(409, "Conflict") })
+        });
+        let _ = tokio::time::timeout(Duration::from_secs(60), refused).await;
+        assert!(n_tries.get() > 10, "{}", n_tries.get());
+        let log = String::from_utf8(paper.0.lock().unwrap().clone()).unwrap();
+        assert_eq!(log.lines().count(), 1, "{log}");
+        for word in ["WARN", "test", "nobody may", "\"a\""] {
+            assert!(log.contains(word), "{log}");
+        }
     }
 }

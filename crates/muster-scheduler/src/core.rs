@@ -4,12 +4,13 @@
 //! decided is taken for granted until the API server confirms it, the work fails, or it expires; a decision is made once.
 
 use crate::hold::{self, Hold};
-use crate::ingest::{Failure, Input, Outcome};
+use crate::ingest::{Done, Failure, Input, Outcome};
 use crate::slim;
 use crate::volcano::{self, Census};
+use muster_binder::{ROUND, ROUND_NEEDED, ROUND_SIZE};
 use muster_engine::{Engine, Figures};
 use muster_model::{
-    Action, Bind, Decisions, Diagnostic, GPU, GangPhase, Group, Key, Min, Name, Placement, Pod, Policy,
+    Action, Bind, Decisions, Diagnostic, GPU, Gang, GangPhase, Key, Name, Placement, Pod, PodState, Policy,
     Reason, Refusal, Resource, ShareSize, Span, Time,
 };
 use muster_scenario::words;
@@ -26,8 +27,12 @@ pub struct Output {
     pub placements: Vec<GangPlacement>,
     /// Gangs that wait, and why, where there is something new to say.
     pub waiting: Vec<Waiting>,
-    /// Gangs about which something was said and that no longer wait.
-    pub placed: Vec<GroupRef>,
+    /// Gangs about which something was said, by this process or one before it, and that no longer wait.
+    pub placed: Vec<Placed>,
+    /// Gangs that a binder could not bind whole.
+    pub broken: Vec<Broken>,
+    /// BindRequests that a binder would try for ever, with their uids.
+    pub hopeless: Vec<(Key, Name)>,
     /// Gangs that fell below their minimum, and gangs that have it again.
     pub stale: Vec<GroupRef>,
     pub recovered: Vec<GroupRef>,
@@ -42,8 +47,6 @@ pub struct Output {
     /// Pods of Volcano's that name no PodGroup, and are to be given one.
     pub ungrouped: Vec<Key>,
     pub diagnostics: Vec<Diagnostic>,
-    /// When to run a cycle even if nothing changes.
-    pub wake: Option<Time>,
     pub decisions: Decisions,
     pub counts: Counts,
 }
@@ -68,19 +71,61 @@ pub struct GroupRef {
     pub lone: bool,
 }
 
+/// A gang that no longer waits.
+#[derive(Debug)]
+pub struct Placed {
+    pub gang: GroupRef,
+    /// What its group says of other pools.
+    pub others: Vec<Value>,
+}
+
+/// A gang of which so many pods were refused by a binder that the rest of them is of no use.
+#[derive(Debug)]
+pub struct Broken {
+    pub gang: GroupRef,
+    pub why: String,
+    /// Those that are bound.
+    pub evictions: Vec<Eviction>,
+}
+
 #[derive(Debug)]
 pub struct GangPlacement {
     pub gang: GroupRef,
     pub action: Action,
-    /// With so many of these pods bound the gang has its minimum.
+    /// With fewer of these pods bound the gang does not have its minimum.
     pub needed: usize,
     pub pods: Vec<PodPlacement>,
+    /// What its minimum is, and what it had of it before.
+    pub minimum: Minimum,
+}
+
+/// What a gang must have, and has without the pods that it gets now.
+#[derive(Debug, Default)]
+pub struct Minimum {
+    gang: Option<Arc<Gang>>,
+    stays: Vec<u32>,
+}
+
+impl Minimum {
+    /// Whether the gang has all of its minimum that it would have with all these pods. In: the leaf of each, and whether it is bound.
+    pub fn is_kept(&self, pods: impl Iterator<Item = (usize, bool)>) -> bool {
+        let Some(gang) = &self.gang else { return true };
+        let (mut with_all, mut with_bound) = (self.stays.clone(), self.stays.clone());
+        for (leaf, bound) in pods {
+            with_all.get_mut(leaf).into_iter().for_each(|n| *n += 1);
+            with_bound.get_mut(leaf).into_iter().for_each(|n| *n += u32::from(bound));
+        }
+        let missing = |pods: &[u32]| gang.missing(|leaf| pods.get(leaf).copied().unwrap_or(0));
+        missing(&with_bound) <= missing(&with_all)
+    }
 }
 
 #[derive(Debug)]
 pub struct PodPlacement {
     pub pod: Key,
     pub uid: Name,
+    /// The index of its group in the gang.
+    pub leaf: usize,
     pub created: Time,
     pub placement: Placement,
     pub received: Received,
@@ -127,6 +172,9 @@ pub struct Waiting {
     pub mark: Vec<(Key, Name)>,
     /// How the gang's own system puts it, if it has words of its own.
     pub headline: Option<String>,
+    /// What its group says of other pools, and how many transitions it has seen.
+    pub others: Vec<Value>,
+    pub transitions: u64,
 }
 
 /// What a Volcano PodGroup has to say.
@@ -159,8 +207,29 @@ struct SeenGroup {
 #[derive(Debug)]
 struct Flight {
     uid: Name,
-    /// When it is given back.
-    until: Time,
+    /// When it is given back; `None` while somebody is at it, however long work waits for its turn: what is still to be sent must not be decided anew.
+    until: Option<Time>,
+}
+
+/// What a PodGroup's `schedulingConditions` say.
+#[derive(Debug)]
+struct SeenConditions {
+    /// Ours is among them.
+    ours: bool,
+    others: Vec<Value>,
+    transitions: u64,
+}
+
+/// A BindRequest as far as its gang is concerned.
+#[derive(Debug)]
+struct SeenRequest {
+    pod: Key,
+    /// How many requests of its round the gang needs, and how many there are.
+    needed: usize,
+    size: usize,
+    round: String,
+    /// Why it failed for good.
+    failed: Option<String>,
 }
 
 pub struct Core {
@@ -177,6 +246,14 @@ pub struct Core {
     /// Volcano's PodGroups, by their gangs.
     groups: BTreeMap<Key, SeenGroup>,
     holds: BTreeMap<Key, Held>,
+    /// What PodGroups say that they wait for, of those that say anything.
+    conditions: BTreeMap<Key, SeenConditions>,
+    /// BindRequests of gangs, by their own names.
+    requests: BTreeMap<Key, SeenRequest>,
+    /// Rounds of theirs in which something failed for good since the last cycle.
+    failed_rounds: BTreeSet<String>,
+    /// BindRequests that failed and may be tried for ever, and whether they were told to go.
+    hopeless: BTreeMap<Key, bool>,
     /// Pods that were found to be in no group; told once.
     ungrouped: BTreeSet<Key>,
     expiry: Span,
@@ -207,6 +284,9 @@ const CONFIRMED: Span = Span::seconds(900);
 /// How often a cycle runs while somebody waits for time to pass (grace periods, delays, minimum runtimes).
 const LOOK_AGAIN: Span = Span::seconds(1);
 
+/// What a condition calls the pool of what has no label.
+pub(crate) const DEFAULT_POOL: &str = "default";
+
 impl Core {
     pub fn new(settings: Settings, policy: Policy, expiry: Span) -> Self {
         let min_runtimes = policy.preempt_min_runtime > Span::ZERO || policy.reclaim_min_runtime > Span::ZERO;
@@ -221,6 +301,10 @@ impl Core {
             known: BTreeSet::new(),
             groups: BTreeMap::new(),
             holds: BTreeMap::new(),
+            conditions: BTreeMap::new(),
+            requests: BTreeMap::new(),
+            failed_rounds: BTreeSet::new(),
+            hopeless: BTreeMap::new(),
             ungrouped: BTreeSet::new(),
             expiry,
             next: None,
@@ -263,8 +347,12 @@ impl Core {
         counts.expired = self.expire(now);
         counts.changes = self.catch_up(now);
         let taken_over = self.take_over(now);
-        let idle = taken_over.is_empty() && !self.changed && self.next.is_none_or(|next| now < next);
-        if idle {
+        let (broken, hopeless) = (self.break_up(), self.give_up());
+        if !broken.is_empty() {
+            self.catch_up(now);
+        }
+        let is_quiet = taken_over.is_empty() && broken.is_empty() && hopeless.is_empty();
+        if is_quiet && !self.changed && self.next.is_none_or(|next| now < next) {
             return None;
         }
         self.changed = false;
@@ -272,9 +360,10 @@ impl Core {
         let mut decisions = self.engine.cycle(now);
         decisions.binds.splice(0..0, taken_over);
         let mut output = self.output(&decisions);
+        (output.broken, output.hopeless) = (broken, hopeless);
         output.held = self.answer_holds(&decisions);
         (output.waiting, output.placed) = self.news(&decisions.refusals, now);
-        self.assume(&decisions, now);
+        self.assume(&decisions);
         // The engine has taken its own decisions for granted; the translator must have handed them out too, or what is given back before
         // the next change would look as if it had never been decided.
         let (changes, more) = self.translator.drain();
@@ -284,14 +373,18 @@ impl Core {
         output.ungrouped = std::mem::take(&mut self.ungrouped).into_iter().collect();
         counts.in_flight = self.flights.len();
         let waits_for_time = !decisions.refusals.is_empty() || !decisions.newly_stale.is_empty();
-        let expiry = self.flights.values().map(|flight| flight.until).min();
+        let expiry = self.flights.values().filter_map(|flight| flight.until).min();
         let again = waits_for_time.then_some(now + LOOK_AGAIN);
-        output.wake = again.into_iter().chain(expiry).min();
-        self.next = output.wake;
+        self.next = again.into_iter().chain(expiry).min();
         output.diagnostics = diagnostics;
         output.decisions = decisions;
         output.counts = counts;
         Some(output)
+    }
+
+    /// When to run a cycle even if nothing changes.
+    pub fn wake(&self) -> Option<Time> {
+        self.next
     }
 
     /// Brings the engine up to date with what was taken, and decides nothing. Out: how much has changed.
@@ -473,7 +566,11 @@ impl Core {
                     let names_group = volcano::GROUP_ANNOTATIONS.iter().any(|annotation| {
                         value["metadata"]["annotations"][*annotation].as_str().is_some_and(|n| !n.is_empty())
                     });
-                    match names_group || !text("/spec/nodeName").is_empty() {
+                    // Pods of other shards are given their groups there.
+                    let pool = settings.pool.label.as_ref().unwrap_or(&settings.node_pool_label);
+                    let is_here =
+                        value["metadata"]["labels"][&**pool].as_str() == settings.pool.value.as_deref();
+                    match names_group || !is_here || !text("/spec/nodeName").is_empty() {
                         true => drop(self.ungrouped.remove(&key())),
                         false => drop(self.ungrouped.insert(key())),
                     }
@@ -505,7 +602,9 @@ impl Core {
                 });
                 self.groups.insert(gang, SeenGroup { seen, sent: None });
             }
+            Kind::BindRequest => self.see_request(key(), value),
             Kind::PodGroup => {
+                self.see_conditions(key(), value);
                 if field("/spec/markUnschedulable") == Some(&Value::Bool(false)) {
                     self.unmarked.insert(key());
                 } else if !self.unmarked.is_empty() {
@@ -532,9 +631,72 @@ impl Core {
                 let gang = Key::new(key.namespace.clone(), format!("{}{}", volcano::PREFIX, key.name));
                 self.groups.remove(&gang);
             }
-            Kind::PodGroup => drop(self.unmarked.remove(&key)),
+            Kind::PodGroup => {
+                self.unmarked.remove(&key);
+                self.conditions.remove(&key);
+            }
+            Kind::BindRequest => {
+                self.requests.remove(&key);
+                self.hopeless.remove(&key);
+            }
             _ => {}
         }
+    }
+
+    /// What a PodGroup says about why it waits, in this pool and in others.
+    fn see_conditions(&mut self, key: Key, value: &Value) {
+        let conditions = value.pointer("/status/schedulingConditions").and_then(Value::as_array);
+        let Some(conditions) = conditions.filter(|conditions| !conditions.is_empty()) else {
+            self.conditions.remove(&key);
+            return;
+        };
+        let pool = self.translator.settings().pool.value.as_deref().unwrap_or(DEFAULT_POOL);
+        let is_ours = |condition: &&Value| condition["nodePool"].as_str().unwrap_or(DEFAULT_POOL) == pool;
+        let number = |condition: &Value| condition["transitionID"].as_str()?.parse().ok();
+        let seen = SeenConditions {
+            ours: conditions.iter().any(|condition| is_ours(&condition)),
+            others: conditions.iter().filter(|condition| !is_ours(condition)).cloned().collect(),
+            transitions: conditions.iter().filter_map(number).max().unwrap_or(0),
+        };
+        self.conditions.insert(key, seen);
+    }
+
+    /// A binder's requests: which of them belong together, and which it cannot carry out.
+    fn see_request(&mut self, key: Key, value: &Value) {
+        let (spec, status) = (&value["spec"], &value["status"]);
+        let pod = spec["podName"].as_str().map_or(key.clone(), |name| Key::new(key.namespace.clone(), name));
+        let has_failed = status["phase"] == "Failed";
+        let limit = spec["backoffLimit"].as_i64();
+        if has_failed && limit.is_none() {
+            self.hopeless.entry(key.clone()).or_insert(false);
+        } else {
+            self.hopeless.remove(&key);
+        }
+        let gone_by = status["failedAttempts"].as_i64().unwrap_or(0);
+        let for_good = has_failed && limit.is_some_and(|limit| gone_by >= limit);
+        // What was asked for will not come. Before it is written down, this may still be what became of an earlier request.
+        if for_good && self.flights.get(&pod).is_some_and(|flight| flight.until.is_some()) {
+            self.flights.remove(&pod);
+            self.translator.forget(&pod);
+        }
+        let annotations = &value["metadata"]["annotations"];
+        let round = annotations[ROUND].as_str().filter(|round| !round.is_empty());
+        let number = |name: &str| annotations[name].as_str().and_then(|n| n.parse::<usize>().ok());
+        let (Some(round), Some(size)) = (round, number(ROUND_SIZE)) else {
+            self.requests.remove(&key);
+            return;
+        };
+        if for_good {
+            self.failed_rounds.insert(round.to_owned());
+        }
+        let seen = SeenRequest {
+            pod,
+            needed: number(ROUND_NEEDED).unwrap_or(size).min(size),
+            size,
+            round: round.to_owned(),
+            failed: for_good.then(|| status["reason"].as_str().unwrap_or("it was refused").to_owned()),
+        };
+        self.requests.insert(key, seen);
     }
 
     /// Work that was done is taken for granted until the watch shows it; work that failed is given back, and not tried again and again.
@@ -545,8 +707,9 @@ impl Core {
         let failure = match outcome.result {
             // The answer is the server's word. Only what nobody has answered may be given back before the watch tells what became of it,
             // which may take as long as a connection that is dead and does not say so.
-            Ok(()) => {
-                flight.until = flight.until.max(now + CONFIRMED);
+            Ok(done) => {
+                let wait = if done == Done::Bound { CONFIRMED } else { self.expiry };
+                flight.until = Some(flight.until.unwrap_or(now).max(now + wait));
                 return;
             }
             Err(failure) => failure,
@@ -561,14 +724,25 @@ impl Core {
                 self.flights.remove(&outcome.pod);
                 self.translator.forget(&outcome.pod);
             }
-            Failure::Overtaken => flight.until = now + backoff(n - 1),
-            Failure::Refused => flight.until = now + backoff(n),
+            Failure::Overtaken => self.give_back_at(&outcome.pod, now + backoff(n - 1)),
+            Failure::Refused => self.give_back_at(&outcome.pod, now + backoff(n)),
+        }
+    }
+
+    fn give_back_at(&mut self, pod: &Key, at: Time) {
+        if let Some(flight) = self.flights.get_mut(pod) {
+            flight.until = Some(at);
+            self.next = Some(self.next.map_or(at, |next| next.min(at)));
         }
     }
 
     fn expire(&mut self, now: Time) -> usize {
-        let over: Vec<Key> =
-            self.flights.iter().filter(|(_, f)| f.until <= now).map(|(key, _)| key.clone()).collect();
+        let over: Vec<Key> = self
+            .flights
+            .iter()
+            .filter(|(_, f)| f.until.is_some_and(|u| u <= now))
+            .map(|(key, _)| key.clone())
+            .collect();
         for key in &over {
             self.flights.remove(key);
             self.translator.forget(key);
@@ -577,27 +751,82 @@ impl Core {
     }
 
     /// From now on the decisions count as carried out.
-    fn assume(&mut self, decisions: &Decisions, now: Time) {
-        let until = now + self.expiry;
+    fn assume(&mut self, decisions: &Decisions) {
         for bind in &decisions.binds {
             self.translator.assume_placed(&bind.pod, &bind.placement);
             // Nobody confirms a stand-in's place.
             if !hold::is_stand_in(&bind.gang) {
-                self.fly(&bind.pod, until);
+                self.fly(&bind.pod);
             }
         }
         for evict in &decisions.evictions {
             self.translator.assume_leaving(&evict.pod);
-            self.fly(&evict.pod, until);
+            self.fly(&evict.pod);
         }
         let promises = decisions.pipelined.iter();
         self.translator.nominate(promises.map(|p| (p.pod.clone(), p.placement.node.clone())));
     }
 
-    fn fly(&mut self, pod: &Key, until: Time) {
+    fn fly(&mut self, pod: &Key) {
         if let Some(made) = self.translator.made_pod(pod) {
-            self.flights.insert(pod.clone(), Flight { uid: made.uid.clone(), until });
+            self.flights.insert(pod.clone(), Flight { uid: made.uid.clone(), until: None });
         }
+    }
+
+    /// Gangs that a binder could not bind whole: what of them is bound makes way again.
+    fn break_up(&mut self) -> Vec<Broken> {
+        let mut broken = Vec::new();
+        for round in std::mem::take(&mut self.failed_rounds) {
+            let of_round = || self.requests.values().filter(|request| request.round == round);
+            let n_failed = of_round().filter(|request| request.failed.is_some()).count();
+            let Some(first) = of_round().find(|request| request.failed.is_some()) else { continue };
+            if first.size.saturating_sub(n_failed) >= first.needed {
+                continue;
+            }
+            let pods: Vec<&Arc<Pod>> =
+                of_round().filter_map(|request| self.translator.made_pod(&request.pod)).collect();
+            let Some(key) = pods.iter().find_map(|pod| pod.gang.clone()) else { continue };
+            let Some(gang) = self.translator.made_gang(&key) else { continue };
+            let stays = self.stays(gang, &BTreeSet::new());
+            if gang.missing(|leaf| stays.get(leaf).copied().unwrap_or(0)) == 0 {
+                continue;
+            }
+            let gang = self.group_ref(&key);
+            let is_bound = |pod: &&&Arc<Pod>| matches!(pod.state, PodState::Bound | PodState::Running);
+            let evictions: Vec<Eviction> = pods
+                .iter()
+                .filter(is_bound)
+                .map(|pod| Eviction {
+                    pod: pod.key.clone(),
+                    uid: pod.uid.clone(),
+                    gang: gang.clone(),
+                    action: Action::Allocate,
+                    by: None,
+                    moved: false,
+                    forced: false,
+                })
+                .collect();
+            let why =
+                format!("binding {} failed: {}", first.pod, first.failed.as_deref().unwrap_or_default());
+            for eviction in &evictions {
+                self.translator.assume_leaving(&eviction.pod);
+                self.fly(&eviction.pod);
+            }
+            broken.push(Broken { gang, why, evictions });
+        }
+        broken
+    }
+
+    /// BindRequests of our pods that a binder would try for ever.
+    fn give_up(&mut self) -> Vec<(Key, Name)> {
+        if self.hopeless.values().all(|told| *told) {
+            return Vec::new();
+        }
+        let mut hopeless: Vec<(Key, Name)> = self.translator.hopeless_requests().collect();
+        // Those that are not of our pods may become so: a pod may be told of after its request.
+        hopeless
+            .retain(|(key, _)| self.hopeless.get_mut(key).is_some_and(|told| !std::mem::replace(told, true)));
+        hopeless
     }
 
     fn output(&self, decisions: &Decisions) -> Output {
@@ -611,15 +840,23 @@ impl Core {
                     action: bind.action,
                     needed: 0,
                     pods: Vec::new(),
+                    minimum: Minimum::default(),
                 });
                 placements.len() - 1
             });
-            if let Some(gang) = placements.get_mut(at) {
-                gang.pods.push(self.placement(bind, pod));
+            if let Some(placed) = placements.get_mut(at) {
+                let leaf =
+                    self.translator.made_gang(&bind.gang).and_then(|gang| gang.leaf(pod.group.as_ref()));
+                placed.pods.push(self.placement(bind, pod, leaf.unwrap_or(0)));
             }
         }
-        for gang in &mut placements {
-            gang.needed = self.needed(&gang.gang.key, gang.pods.len());
+        for placed in &mut placements {
+            let Some(gang) = self.translator.made_gang(&placed.gang.key) else { continue };
+            let new = placed.pods.iter().map(|pod| &pod.pod).collect();
+            let stays = self.stays(gang, &new);
+            let missing = gang.missing(|leaf| stays.get(leaf).copied().unwrap_or(0)) as usize;
+            placed.needed = missing.min(placed.pods.len());
+            placed.minimum = Minimum { gang: Some(gang.clone()), stays };
         }
         let evictions = decisions.evictions.iter().filter_map(|evict| {
             Some(Eviction {
@@ -656,16 +893,15 @@ impl Core {
         }
     }
 
-    /// How many of the pods that a gang gets now it needs for its minimum. A gang with groups within is taken to need all of them while
-    /// nothing of it runs.
-    fn needed(&self, gang: &Key, placed: usize) -> usize {
-        let stays = self.staying(gang).count();
-        let groups = self.translator.made_gang(gang).map_or(&[][..], |gang| &gang.groups);
-        match groups {
-            [Group { min: Min::Pods(min), .. }] => (*min as usize).saturating_sub(stays).min(placed),
-            _ if stays == 0 => placed,
-            _ => 0,
+    /// How many pods of each leaf of a gang stay, but for some.
+    fn stays(&self, gang: &Gang, but: &BTreeSet<&Key>) -> Vec<u32> {
+        let mut stays = vec![0; gang.groups.len()];
+        for pod in self.staying(&gang.key).filter(|pod| !but.contains(&pod.key)) {
+            if let Some(n) = gang.leaf(pod.group.as_ref()).and_then(|leaf| stays.get_mut(leaf)) {
+                *n += 1;
+            }
         }
+        stays
     }
 
     fn staying(&self, gang: &Key) -> impl Iterator<Item = &Arc<Pod>> {
@@ -685,7 +921,7 @@ impl Core {
         GroupRef { key: key.clone(), uid, lone }
     }
 
-    fn placement(&self, bind: &Bind, pod: &Pod) -> PodPlacement {
+    fn placement(&self, bind: &Bind, pod: &Pod, leaf: usize) -> PodPlacement {
         let shape = &pod.shape;
         let (claims, zones) = self.translator.placement_fields(&bind.pod, &bind.placement);
         let count = |thousandths: i64| u32::try_from(thousandths / GPU).unwrap_or(u32::MAX);
@@ -708,6 +944,7 @@ impl Core {
         PodPlacement {
             pod: bind.pod.clone(),
             uid: pod.uid.clone(),
+            leaf,
             created: pod.created,
             placement: bind.placement.clone(),
             received,
@@ -721,13 +958,23 @@ impl Core {
     }
 
     /// What is new about who waits, and why. Many gangs may wait for long; little of it is news.
-    fn news(&mut self, refusals: &[Refusal], now: Time) -> (Vec<Waiting>, Vec<GroupRef>) {
+    fn news(&mut self, refusals: &[Refusal], now: Time) -> (Vec<Waiting>, Vec<Placed>) {
         let mut waiting = Vec::new();
         let before = std::mem::take(&mut self.told);
+        let mut placed: Vec<GroupRef> = Vec::new();
+        // What an earlier process said counts as said, once it is known that the gang waits no longer.
+        let mut marked: BTreeSet<Key> = self
+            .conditions
+            .iter()
+            .filter(|(key, seen)| {
+                seen.ours && !before.contains_key(key) && self.translator.made_gang(key).is_some()
+            })
+            .map(|(key, _)| key.clone())
+            .collect();
         let mut before = before.into_iter().peekable();
-        let mut placed = Vec::new();
         // Both are in order of gang.
         for refusal in refusals {
+            marked.remove(&refusal.gang);
             while let Some((_, told)) = before.next_if(|(key, _)| *key < refusal.gang) {
                 placed.extend(told.last.is_some().then_some(told.gang));
             }
@@ -737,7 +984,10 @@ impl Core {
             };
             if told.is_news(refusal, now) {
                 told.last = Some((now, refusal.clone()));
+                let seen = self.conditions.get(&refusal.gang);
                 waiting.push(Waiting {
+                    others: seen.map(|seen| seen.others.clone()).unwrap_or_default(),
+                    transitions: seen.map_or(0, |seen| seen.transitions),
                     gang: told.gang.clone(),
                     refusal: refusal.clone(),
                     mark: if is_unschedulable(refusal) { self.waiting_pods(&told.gang) } else { Vec::new() },
@@ -747,7 +997,14 @@ impl Core {
             self.told.insert(refusal.gang.clone(), told);
         }
         placed.extend(before.filter_map(|(_, told)| told.last.is_some().then_some(told.gang)));
-        (waiting, placed)
+        placed.extend(marked.iter().map(|key| self.group_ref(key)));
+        let placed = placed.into_iter().map(|gang| {
+            let seen = self.conditions.get_mut(&gang.key);
+            // Said once; the object will tell when it has changed.
+            let others = seen.map(|seen| std::mem::take(&mut seen.ours).then(|| seen.others.clone()));
+            Placed { gang, others: others.flatten().unwrap_or_default() }
+        });
+        (waiting, placed.collect())
     }
 
     /// What Volcano says of a gang of its own.
@@ -872,7 +1129,7 @@ mod tests {
             got.extend(
                 output.waiting.iter().map(|w| format!("{} waits, {} marked", w.gang.key.name, w.mark.len())),
             );
-            got.extend(output.placed.iter().map(|g| format!("{} waits no longer", g.key.name)));
+            got.extend(output.placed.iter().map(|p| format!("{} waits no longer", p.gang.key.name)));
             got.extend(output.started.iter().map(|g| format!("{} starts", g.key.name)));
             got.extend(output.displaced.iter().map(|g| format!("{} is displaced", g.key.name)));
         }
@@ -910,8 +1167,102 @@ mod tests {
     fn a_promise_that_nobody_confirms_is_given_back() {
         let core = &mut core();
         check(core, 1, vec![node("n", 8), group("g", 1), pod("a", "g", 8)], &["g: a@n"]);
-        check(core, 29_999, vec![], &[]);
-        check(core, 30_001, vec![], &["g: a@n"]);
+        // However long it waits for its turn to be sent: two decisions must not be on their way.
+        check(core, 100_000, vec![], &[]);
+        let asked = Outcome { pod: Key::new("ns", "a"), uid: "u-a".to_owned(), result: Ok(Done::Asked) };
+        check(core, 100_001, vec![Input::Outcome(asked)], &[]);
+        check(core, 130_000, vec![], &[]);
+        check(core, 130_001, vec![], &["g: a@n"]);
+    }
+
+    #[test]
+    fn what_failed_is_tried_again_when_its_pause_is_over() {
+        let core = &mut core();
+        check(core, 1, vec![node("n", 8), group("g", 1), pod("a", "g", 8)], &["g: a@n"]);
+        for (at, until) in [(100, 1_100), (1_200, 3_200), (3_300, 7_300)] {
+            check(core, at, vec![fails("a", Failure::Refused)], &[]);
+            assert_eq!(core.wake(), Some(Time(until)));
+            check(core, until, vec![], &["g: a@n"]);
+        }
+    }
+
+    /// A BindRequest of a gang of two, both of which are needed.
+    fn request(pod: &str, phase: &str, attempts: i64, limit: Option<i64>) -> Input {
+        put(
+            Kind::BindRequest,
+            json!({"metadata": {"namespace": "ns", "name": pod, "uid": format!("r-{pod}"), "annotations":
+                    {ROUND: "r", ROUND_SIZE: "2", ROUND_NEEDED: "2"}},
+                "spec": {"podName": pod, "selectedNode": "n", "backoffLimit": limit},
+                "status": {"phase": phase, "failedAttempts": attempts, "reason": "no"}}),
+        )
+    }
+
+    #[test]
+    fn a_gang_that_a_binder_cannot_bind_whole_makes_way() {
+        let core = &mut core();
+        let arrive = vec![node("n", 8), group("g", 2), pod("a", "g", 4), pod("b", "g", 4)];
+        check(core, 1, arrive, &["g: a@n b@n"]);
+        let mut bound = pod_json("a", "g", 4);
+        bound["spec"]["nodeName"] = json!("n");
+        let tried = |n| vec![request("a", "Succeeded", 0, Some(3)), request("b", "Failed", n, Some(3))];
+        let asked = |name: &str| {
+            let pod = Key::new("ns", name);
+            Input::Outcome(Outcome { pod, uid: format!("u-{name}"), result: Ok(Done::Asked) })
+        };
+        let mut inputs = vec![asked("a"), asked("b"), put(Kind::Pod, bound)];
+        inputs.extend(tried(2));
+        check(core, 2, inputs, &[]);
+        let output = core.step(tried(3), Time(3)).unwrap();
+        let broken: Vec<String> = output
+            .broken
+            .iter()
+            .map(|b| format!("{} {}: {}", b.gang.key.name, b.evictions[0].pod.name, b.why))
+            .collect();
+        assert_eq!(broken, ["g a: binding ns/b failed: no"]);
+        // Once is enough, and what is left of the gang waits for the rest.
+        check(core, 4, tried(3), &[]);
+    }
+
+    #[test]
+    fn a_request_without_a_limit_is_taken_away_before_its_pod_is_decided_anew() {
+        let core = &mut core();
+        check(
+            core,
+            1,
+            vec![node("n", 8), node("m", 8), group("g", 1), request("a", "Pending", 0, None)],
+            &[],
+        );
+        check(core, 2, vec![pod("a", "g", 8)], &[]);
+        let output = core.step(vec![request("a", "Failed", 1, None)], Time(3)).unwrap();
+        assert_eq!(output.hopeless, [(Key::new("ns", "a"), Name::from("r-a"))]);
+        assert!(output.placements.is_empty(), "the binder may still win");
+        let gone = Input::Gone(Kind::BindRequest, muster_runtime::Key::new("ns", "a"));
+        check(core, 4, vec![gone], &["g: a@m"]);
+    }
+
+    #[test]
+    fn what_another_process_said_of_a_gang_is_taken_back() {
+        let core = &mut core();
+        let said = |pools: &[&str]| {
+            let conditions: Vec<Value> =
+                pools.iter().map(|pool| json!({"nodePool": pool, "transitionID": "4"})).collect();
+            put(
+                Kind::PodGroup,
+                json!({"metadata": {"namespace": "ns", "name": "g", "uid": "u-g"},
+                    "spec": {"minMember": 1, "queue": "q"}, "status": {"schedulingConditions": conditions}}),
+            )
+        };
+        let arrive = vec![node("n", 8), said(&["default", "other"]), pod("a", "g", 9)];
+        let output = core.step(arrive, Time(0)).unwrap();
+        assert!(output.placed.is_empty(), "it still waits");
+        let output = core.step(vec![], Time(1_000)).unwrap();
+        let waiting = &output.waiting[0];
+        assert_eq!((waiting.transitions, waiting.others.len()), (4, 1));
+        let output = core.step(vec![node("m", 16)], Time(2_000)).unwrap();
+        let placed: Vec<(&str, &Value)> =
+            output.placed.iter().map(|p| (&*p.gang.key.name, &p.others[0]["nodePool"])).collect();
+        assert_eq!(placed, [("g", &json!("other"))]);
+        check(core, 3_000, vec![node("o", 1)], &[]);
     }
 
     #[test]
@@ -925,7 +1276,7 @@ mod tests {
     fn the_word_of_the_server_does_not_expire() {
         let core = &mut core();
         check(core, 1, vec![node("n", 8), group("g", 1), pod("a", "g", 8)], &["g: a@n"]);
-        let done = Outcome { pod: Key::new("ns", "a"), uid: "u-a".to_owned(), result: Ok(()) };
+        let done = Outcome { pod: Key::new("ns", "a"), uid: "u-a".to_owned(), result: Ok(Done::Bound) };
         check(core, 2, vec![Input::Outcome(done)], &[]);
         // The watch says nothing for a long time.
         check(core, 30_001, vec![group("h", 1), pod("b", "h", 8)], &[]);

@@ -39,7 +39,16 @@ pub enum Input {
 pub struct Outcome {
     pub pod: muster_model::Key,
     pub uid: String,
-    pub result: Result<(), Failure>,
+    pub result: Result<Done, Failure>,
+}
+
+/// How it was carried out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Done {
+    /// The server says that the pod is bound.
+    Bound,
+    /// It was asked for: a bind request is written, or the pod is told to go. The watch has to confirm it.
+    Asked,
 }
 
 /// Why it could not be carried out.

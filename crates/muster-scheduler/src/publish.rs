@@ -4,11 +4,15 @@
 //! why. Must stay true: a pod is evicted only after the reason is on record; status and events yield to bindings; every failure
 //! is told to the core, which gives the promise back.
 
-use crate::core::{Eviction, GangPlacement, GroupRef, GroupStatus, Output, PodPlacement, Received, Waiting};
-use crate::ingest::{self, Failure, Input, Outcome};
+use crate::core::{
+    Broken, DEFAULT_POOL, Eviction, GangPlacement, GroupRef, GroupStatus, Output, Placed, PodPlacement,
+    Received, Waiting,
+};
+use crate::ingest::{self, Done, Failure, Input, Outcome};
 use crate::{volcano, words};
+use futures::FutureExt;
 use muster_binder::{Assignment, BindError, Binder};
-use muster_model::{Key, Reason};
+use muster_model::{Key, Name, Reason};
 use muster_runtime::api::{Delete, Patch};
 use muster_runtime::clock::stamp;
 use muster_runtime::common::{Pod, PodGroup};
@@ -17,6 +21,7 @@ use muster_runtime::{Api, ApiError, Clock, Context, Events};
 use muster_translate::{Kind, POD_GANG};
 use serde_json::{Value, json};
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -29,6 +34,8 @@ use tokio::time::Instant;
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     pub binds: usize,
+    /// So many pods are prepared for (volumes, shared GPUs, device claims), which is mostly waiting.
+    pub steps: usize,
     pub status: usize,
     /// How long status may be put off by bindings.
     pub patience: Duration,
@@ -36,7 +43,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { binds: 64, status: 8, patience: Duration::from_secs(5) }
+        Limits { binds: 64, steps: 1024, status: 8, patience: Duration::from_secs(5) }
     }
 }
 
@@ -53,6 +60,11 @@ pub enum BindMode {
 #[derive(Clone)]
 pub struct Publisher {
     urgent: UnboundedSender<Urgent>,
+    /// Gangs that take steps: others must not wait until these are prepared.
+    slow: UnboundedSender<Urgent>,
+    mode: BindMode,
+    hopeless: UnboundedSender<(Key, Name)>,
+    being_told: BeingTold,
     ungrouped: UnboundedSender<Key>,
     lanes: Lanes,
     busy: Arc<AtomicUsize>,
@@ -61,12 +73,73 @@ pub struct Publisher {
 enum Urgent {
     Place(GangPlacement),
     Evict(Eviction),
+    BreakUp(Broken),
+}
+
+impl Urgent {
+    /// How many requests it is about.
+    fn size(&self) -> usize {
+        match self {
+            Urgent::Place(gang) => gang.pods.len(),
+            Urgent::Evict(_) => 1,
+            Urgent::BreakUp(broken) => broken.evictions.len().max(1),
+        }
+    }
+
+    /// The pods whose fate is to be told.
+    fn pods(&self) -> Vec<(Key, Name)> {
+        let of = |eviction: &Eviction| (eviction.pod.clone(), eviction.uid.clone());
+        match self {
+            Urgent::Place(gang) => gang.pods.iter().map(|pod| (pod.pod.clone(), pod.uid.clone())).collect(),
+            Urgent::Evict(eviction) => vec![of(eviction)],
+            Urgent::BreakUp(broken) => broken.evictions.iter().map(of).collect(),
+        }
+    }
+}
+
+/// Gangs about whose pods it is being said that they wait, and whether they have been placed meanwhile. A pod that was just bound must not be marked.
+#[derive(Clone, Default)]
+struct BeingTold(Arc<Mutex<HashMap<Name, bool>>>);
+
+impl BeingTold {
+    fn open(&self) -> std::sync::MutexGuard<'_, HashMap<Name, bool>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn begin(&self, gang: &Name) {
+        self.open().insert(gang.clone(), false);
+    }
+
+    fn end(&self, gang: &Name) {
+        self.open().remove(gang);
+    }
+
+    /// From now on nothing more is said of it.
+    fn is_placed(&self, gang: &Name) {
+        if let Some(placed) = self.open().get_mut(gang) {
+            *placed = true;
+        }
+    }
+
+    fn goes_on(&self, gang: &Name) -> bool {
+        self.open().get(gang).is_none_or(|placed| !placed)
+    }
+
+    /// Waits for the last word that is on its way; not for long, because a binding is worth more than a mark that is right.
+    async fn silence(&self, gang: &Name) {
+        for _ in 0..500 {
+            if !self.open().contains_key(gang) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
 }
 
 enum Calm {
     Waits(Waiting),
     /// Nothing is left to say about why it waits.
-    Placed(GroupRef),
+    Placed(Placed),
     /// So many pods got a node; the first of them, and its node.
     Scheduled {
         gang: GroupRef,
@@ -108,6 +181,7 @@ struct Desk {
     pace: Pace,
     outcomes: UnboundedSender<Input>,
     lanes: Lanes,
+    being_told: BeingTold,
 }
 
 /// How much may be said about gangs that wait, while others are bound.
@@ -170,9 +244,9 @@ impl Lane {
                 }
             }
             Calm::Placed(_) if self.why.remove(&uid).is_some() && !self.said.contains(&uid) => {}
-            Calm::Placed(gang) => {
+            Calm::Placed(placed) => {
                 self.said.remove(&uid);
-                self.words.push_back((since, Calm::Placed(gang)));
+                self.words.push_back((since, Calm::Placed(placed)));
             }
             word => self.words.push_back((since, word)),
         }
@@ -215,7 +289,7 @@ impl Calm {
     fn gang(&self) -> &GroupRef {
         match self {
             Calm::Waits(waiting) => &waiting.gang,
-            Calm::Placed(gang)
+            Calm::Placed(Placed { gang, .. })
             | Calm::Scheduled { gang, .. }
             | Calm::Failed { gang, .. }
             | Calm::Evicted { gang, .. }
@@ -237,6 +311,9 @@ impl Publisher {
         outcomes: UnboundedSender<Input>,
     ) -> Self {
         let (urgent, urgent_work) = unbounded_channel();
+        let (slow, slow_work) = unbounded_channel();
+        let (hopeless, hopeless_work) = unbounded_channel();
+        let being_told = BeingTold::default();
         let (ungrouped, group_work) = unbounded_channel();
         let (senders, lane_work): (Vec<_>, Vec<_>) =
             (0..limits.status.max(1)).map(|_| unbounded_channel()).unzip();
@@ -254,16 +331,19 @@ impl Publisher {
             pace: Pace::new(),
             outcomes,
             lanes: lanes.clone(),
+            being_told: being_told.clone(),
         });
-        tasks.spawn(desk.clone().do_urgent(urgent_work));
+        tasks.spawn(desk.clone().do_urgent(urgent_work, limits.binds, Some(busy.clone())));
+        tasks.spawn(desk.clone().do_urgent(slow_work, limits.steps, None));
+        tasks.spawn(desk.clone().do_hopeless(hopeless_work));
         tasks.spawn(desk.clone().do_ungrouped(group_work));
         for lane in lane_work {
             tasks.spawn(desk.clone().do_calm(lane));
         }
-        Publisher { urgent, ungrouped, lanes, busy }
+        Publisher { urgent, slow, mode, hopeless, being_told, ungrouped, lanes, busy }
     }
 
-    /// How many bindings and evictions are waiting or on their way.
+    /// How many bindings and evictions are waiting or on their way; those that are prepared for do not count.
     pub fn busy(&self) -> usize {
         self.busy.load(Ordering::Relaxed)
     }
@@ -274,9 +354,22 @@ impl Publisher {
             self.busy.fetch_add(1, Ordering::Relaxed);
             let _ = self.urgent.send(Urgent::Evict(eviction));
         }
+        for broken in output.broken.drain(..) {
+            self.busy.fetch_add(broken.evictions.len().max(1), Ordering::Relaxed);
+            let _ = self.urgent.send(Urgent::BreakUp(broken));
+        }
+        for request in output.hopeless.drain(..) {
+            let _ = self.hopeless.send(request);
+        }
+        let decided: Vec<Name> = output.placements.iter().map(|gang| gang.gang.uid.clone()).collect();
         for gang in output.placements.drain(..) {
-            self.busy.fetch_add(gang.pods.len(), Ordering::Relaxed);
-            let _ = self.urgent.send(Urgent::Place(gang));
+            self.being_told.is_placed(&gang.gang.uid);
+            if self.mode == BindMode::Inline && gang.pods.iter().any(takes_steps) {
+                let _ = self.slow.send(Urgent::Place(gang));
+            } else {
+                self.busy.fetch_add(gang.pods.len(), Ordering::Relaxed);
+                let _ = self.urgent.send(Urgent::Place(gang));
+            }
         }
         for pod in output.ungrouped.drain(..) {
             let _ = self.ungrouped.send(pod);
@@ -293,30 +386,42 @@ impl Publisher {
         for word in stale.chain(recovered).chain(started).chain(displaced).chain(placed).chain(waits) {
             self.lanes.send(word);
         }
+        // Somebody may have begun to speak of it before its lane was told that it waits no longer.
+        decided.iter().for_each(|gang| self.being_told.is_placed(gang));
     }
 }
 
 impl Desk {
     /// Gangs are begun in the order in which they were decided, as many at a time as there is room for their requests.
-    async fn do_urgent(self: Arc<Self>, mut work: UnboundedReceiver<Urgent>) {
-        let room = Arc::new(Semaphore::new(self.limits.binds));
+    async fn do_urgent(
+        self: Arc<Self>,
+        mut work: UnboundedReceiver<Urgent>,
+        limit: usize,
+        busy: Option<Arc<AtomicUsize>>,
+    ) {
+        let room = Arc::new(Semaphore::new(limit));
         let mut under_way = JoinSet::new();
         while let Some(item) = work.recv().await {
-            let n = match &item {
-                Urgent::Place(gang) => gang.pods.len(),
-                Urgent::Evict(_) => 1,
-            };
-            let in_flight = n.clamp(1, self.limits.binds.max(1));
-            let permits = u32::try_from(in_flight).unwrap_or(u32::MAX);
+            let n = item.size();
+            let permits = u32::try_from(n.clamp(1, limit.max(1))).unwrap_or(u32::MAX);
             let Ok(held) = room.clone().acquire_many_owned(permits).await else { return };
-            let desk = self.clone();
+            let (desk, busy) = (self.clone(), busy.clone());
+            let in_flight = n.clamp(1, self.limits.binds.max(1));
             under_way.spawn(async move {
-                match item {
-                    Urgent::Place(gang) => desk.place(gang, in_flight).await,
-                    Urgent::Evict(eviction) => desk.evict(eviction).await,
+                let pods = item.pods();
+                let done = match item {
+                    Urgent::Place(gang) => AssertUnwindSafe(desk.place(gang, in_flight)).catch_unwind().await,
+                    Urgent::Evict(eviction) => AssertUnwindSafe(desk.evict(eviction)).catch_unwind().await,
+                    Urgent::BreakUp(broken) => AssertUnwindSafe(desk.break_up(broken)).catch_unwind().await,
+                };
+                if done.is_err() {
+                    // Nobody would ever hear of these again.
+                    pods.iter().for_each(|(pod, uid)| desk.tell(pod, uid, Err(Failure::Refused)));
                 }
                 desk.pace.count(n);
-                desk.busy.fetch_sub(n, Ordering::Relaxed);
+                if let Some(busy) = busy {
+                    busy.fetch_sub(n, Ordering::Relaxed);
+                }
                 drop(held);
             });
             while under_way.try_join_next().is_some() {}
@@ -324,7 +429,8 @@ impl Desk {
     }
 
     async fn place(&self, placed: GangPlacement, in_flight: usize) {
-        let GangPlacement { gang, needed, pods, action } = placed;
+        let GangPlacement { gang, needed, pods, action, minimum } = placed;
+        self.being_told.silence(&gang.uid).await;
         let assignments: Vec<Assignment> =
             pods.iter().map(|pod| Assignment { pool: self.pool.clone(), ..assignment(pod) }).collect();
         let results: Vec<Result<(), BindError>> = match self.mode {
@@ -335,6 +441,8 @@ impl Desk {
             BindMode::Service => self.binder.submit_gang(&assignments, needed, in_flight).await,
         };
         let n_bound = results.iter().filter(|result| result.is_ok()).count();
+        let is_whole =
+            minimum.is_kept(pods.iter().zip(&results).map(|(pod, result)| (pod.leaf, result.is_ok())));
         let refused = results.iter().zip(&assignments).find_map(|(result, assignment)| match result {
             Err(error @ (BindError::Refused { .. } | BindError::Retry { .. })) => {
                 Some(format!("binding {} to {} failed: {error}", assignment.pod, assignment.node))
@@ -342,7 +450,7 @@ impl Desk {
             _ => None,
         });
         // A gang that lacks its minimum because of a refusal is of no use: what was bound makes way again.
-        let rolled_back = refused.as_ref().filter(|_| n_bound < needed && self.mode == BindMode::Inline);
+        let rolled_back = refused.as_ref().filter(|_| !is_whole && self.mode == BindMode::Inline);
         for (result, pod) in results.iter().zip(&pods) {
             match (result, rolled_back) {
                 (Ok(()), Some(why)) => {
@@ -359,8 +467,10 @@ impl Desk {
                     self.evict_because(eviction, format!("rolled back: {why}")).await;
                 }
                 // A request for a bind is not a bind.
-                (Ok(()), None) if self.mode == BindMode::Service => {}
-                (Ok(()), None) => self.tell(&pod.pod, &pod.uid, Ok(())),
+                (Ok(()), None) if self.mode == BindMode::Service => {
+                    self.tell(&pod.pod, &pod.uid, Ok(Done::Asked));
+                }
+                (Ok(()), None) => self.tell(&pod.pod, &pod.uid, Ok(Done::Bound)),
                 (Err(BindError::Gone | BindError::Elsewhere { .. }), _) => {
                     self.tell(&pod.pod, &pod.uid, Err(Failure::Overtaken));
                 }
@@ -378,7 +488,38 @@ impl Desk {
         }
     }
 
-    fn tell(&self, pod: &Key, uid: &str, result: Result<(), Failure>) {
+    /// What of a gang is bound makes way again, because a binder could not bind the rest.
+    async fn break_up(&self, broken: Broken) {
+        let Broken { gang, why, evictions } = broken;
+        for eviction in evictions {
+            self.evict_because(eviction, format!("rolled back: {why}")).await;
+        }
+        tracing::warn!(gang = %gang.key, message = why, "a gang was not bound whole");
+        self.lanes.send(Calm::Failed { gang, message: why });
+    }
+
+    /// Takes requests away that a binder would try for ever. Only then their pods are decided anew: before, the binder might win.
+    async fn do_hopeless(self: Arc<Self>, mut work: UnboundedReceiver<(Key, Name)>) {
+        while let Some((request, uid)) = work.recv().await {
+            let path = ingest::resource(Kind::BindRequest).path(&request.namespace, &request.name, "");
+            let mut retries = Retries::default();
+            let delete = || Delete { uid: &uid, ..Delete::default() };
+            while let Err(error) = self.api.delete_path(&path, delete()).await {
+                if error.not_found() || error.conflict() {
+                    break;
+                }
+                match retries.next(is_retryable(&error)) {
+                    Some(wait) => tokio::time::sleep(error.retry_after().unwrap_or(wait)).await,
+                    None => {
+                        tracing::warn!(%request, %error, "a bind request that failed for good was not deleted");
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    fn tell(&self, pod: &Key, uid: &str, result: Result<Done, Failure>) {
         let outcome = Outcome { pod: pod.clone(), uid: uid.to_owned(), result };
         let _ = self.outcomes.send(Input::Outcome(outcome));
     }
@@ -426,6 +567,7 @@ impl Desk {
         };
         match failure {
             None => {
+                self.tell(&eviction.pod, &eviction.uid, Ok(Done::Asked));
                 self.lanes.send(Calm::Evicted { gang: eviction.gang, message });
             }
             Some(failure) => self.tell(&eviction.pod, &eviction.uid, Err(failure)),
@@ -471,7 +613,7 @@ impl Desk {
             None => None,
         };
         let request = muster_translate::volcano::request_of(&pod);
-        let group = volcano::group_for(&pod, owner.as_ref(), &request);
+        let group = volcano::group_for(&pod, owner.as_ref(), &request, self.pool.as_ref());
         let groups = ingest::resource(Kind::VolcanoPodGroup).path(&key.namespace, "", "");
         match self.api.create_path(&groups, &group).await {
             Err(error) if error.conflict() => {}
@@ -499,7 +641,10 @@ impl Desk {
             }
             let busy = self.busy.load(Ordering::Relaxed);
             if let Some(waiting) = lane.next_waiting(|requests| self.pace.allows(requests, busy)) {
+                let gang = waiting.gang.uid.clone();
+                self.being_told.begin(&gang);
                 self.say_surely(&Calm::Waits(waiting)).await;
+                self.being_told.end(&gang);
                 continue;
             }
             let next = match lane.waits.is_empty() {
@@ -558,9 +703,9 @@ impl Desk {
             }
             Calm::Waits(waiting) => self.say_waits(waiting).await,
             Calm::Status(GroupStatus { gang, patch }) => self.patch_group(gang, patch, "").await,
-            Calm::Placed(gang) if gang.lone || home(&gang.key).0 != Kind::PodGroup => Ok(()),
-            Calm::Placed(gang) => {
-                self.patch_group(gang, &json!({"status": {"schedulingConditions": []}}), "status").await
+            Calm::Placed(Placed { gang, .. }) if gang.lone || home(&gang.key).0 != Kind::PodGroup => Ok(()),
+            Calm::Placed(Placed { gang, others }) => {
+                self.patch_group(gang, &json!({"status": {"schedulingConditions": others}}), "status").await
             }
             Calm::Stamp(gang, annotation) => {
                 let annotations = json!({*annotation: stamp(self.clock.now())});
@@ -640,7 +785,7 @@ impl Desk {
 
     async fn say_waits(&self, waiting: &Waiting) -> Result<(), ApiError> {
         let now = stamp(self.clock.now());
-        let pool = self.pool.as_ref().map_or("", |(_, value)| value);
+        let pool = self.pool.as_ref().map_or(DEFAULT_POOL, |(_, value)| value);
         let message = if waiting.gang.lone {
             words::pod_waits(&waiting.refusal)
         } else {
@@ -659,10 +804,13 @@ impl Desk {
             let ready = waiting.refusal.reasons.iter().all(|r| !matches!(r, Reason::NotReady { .. }));
             let reason = if ready { "Unschedulable" } else { "NotReady" };
             self.event(&waiting.gang, false, reason, message.clone());
-            let condition = words::scheduling_condition(&waiting.refusal, pool, &now);
+            // A merge patch replaces the list; ours is the newest of it, so it is the last.
+            let mut conditions = waiting.others.clone();
+            let transition = waiting.transitions.saturating_add(1);
+            conditions.push(words::scheduling_condition(&waiting.refusal, pool, &now, transition));
             self.patch_group(
                 &waiting.gang,
-                &json!({"status": {"schedulingConditions": [condition]}}),
+                &json!({"status": {"schedulingConditions": conditions}}),
                 "status",
             )
             .await?;
@@ -672,6 +820,9 @@ impl Desk {
             _ => message,
         };
         for (pod, uid) in &waiting.mark {
+            if !self.being_told.goes_on(&waiting.gang.uid) {
+                break;
+            }
             let condition = json!({
                 "type": "PodScheduled",
                 "status": "False",
@@ -729,6 +880,12 @@ fn home(gang: &Key) -> (Kind, &str) {
         .or_else(|| of("koordinator/", Kind::KoordinatorPodGroup))
         .or_else(of_kubernetes)
         .unwrap_or((Kind::PodGroup, name))
+}
+
+/// Whether a pod is prepared for before it is bound, which may take minutes.
+fn takes_steps(pod: &PodPlacement) -> bool {
+    let is_part = matches!(pod.received, Received::Part { .. }) || !pod.placement.gpu_groups.is_empty();
+    is_part || !pod.claims.is_empty() || pod.volumes
 }
 
 fn assignment(pod: &PodPlacement) -> Assignment {
@@ -805,7 +962,18 @@ mod tests {
             remedies: Vec::new(),
         };
         let mark = (0..pods).map(|n| (Key::new("n", format!("{uid}-{n}")), "u".into())).collect();
-        Calm::Waits(Waiting { gang: gang(uid), refusal, mark, headline: None })
+        Calm::Waits(Waiting {
+            gang: gang(uid),
+            refusal,
+            mark,
+            headline: None,
+            others: Vec::new(),
+            transitions: 0,
+        })
+    }
+
+    fn placed(uid: &str) -> Placed {
+        Placed { gang: gang(uid), others: Vec::new() }
     }
 
     /// Without a limit the binder would try for ever what the scheduler has given to others after the first failure.
@@ -814,6 +982,7 @@ mod tests {
         let pod = PodPlacement {
             pod: Key::new("n", "p"),
             uid: "u".into(),
+            leaf: 0,
             created: muster_model::Time(0),
             placement: muster_model::Placement {
                 node: "a".into(),
@@ -829,13 +998,16 @@ mod tests {
             volumes: false,
         };
         assert_eq!(assignment(&pod).backoff_limit, Some(BINDER_TRIES));
+        assert!(!takes_steps(&pod) && !assignment(&pod).needs_steps());
+        let shares = PodPlacement { received: Received::Part { count: 1, portion: 500 }, ..pod };
+        assert!(takes_steps(&shares) && assignment(&shares).needs_steps());
     }
 
     #[test]
     fn of_what_a_gang_waits_for_the_last_word_counts_and_none_once_it_is_placed() {
         let mut lane = Lane::default();
         let now = Instant::now();
-        for word in [waits("a", 1), waits("b", 1), waits("a", 2), waits("c", 1), Calm::Placed(gang("b"))] {
+        for word in [waits("a", 1), waits("b", 1), waits("a", 2), waits("c", 1), Calm::Placed(placed("b"))] {
             lane.add((now, word));
         }
         assert!(lane.words.is_empty(), "nothing was said of b, so nothing is to be taken back");
@@ -843,7 +1015,7 @@ mod tests {
         assert_eq!(lane.next_waiting(|_| true).map(|w| w.mark.len()), Some(2), "a, as it is now");
         assert_eq!(lane.next_waiting(|_| true).map(|w| w.gang.uid), Some("c".into()));
         assert!(lane.next_waiting(|_| true).is_none());
-        lane.add((now, Calm::Placed(gang("a"))));
+        lane.add((now, Calm::Placed(placed("a"))));
         assert!(matches!(lane.words.pop_front(), Some((_, Calm::Placed(_)))), "it was said of a");
         assert_eq!(lane.said.len(), 1, "c still waits");
     }

@@ -6,7 +6,7 @@
 
 use crate::core::{Core, Output};
 use crate::hold::{Hold, HoldSet};
-use crate::ingest::{Failure, Input, Outcome};
+use crate::ingest::{Done, Failure, Input, Outcome};
 use crate::slim;
 use muster_model::{Decisions, Diagnostic, Key, Name, Policy, Span, Time};
 use muster_translate::{Kind, Settings};
@@ -206,7 +206,8 @@ fn input_json(input: &Input) -> Value {
         Input::GiveBack(workload) => json!({"giveBack": &*workload.name, "namespace": &*workload.namespace}),
         Input::Outcome(Outcome { pod, uid, result }) => {
             let result = match result {
-                Ok(()) => "done",
+                Ok(Done::Bound) => "done",
+                Ok(Done::Asked) => "asked",
                 Err(Failure::Overtaken) => "overtaken",
                 Err(Failure::Refused) => "refused",
             };
@@ -335,10 +336,13 @@ fn input_of(mut input: Value) -> Result<Input, String> {
         return Ok(Input::Known(kind?));
     }
     let result = match input.get("outcome").and_then(Value::as_str) {
-        Some("done") => Ok(()),
+        Some("done") => Ok(Done::Bound),
+        Some("asked") => Ok(Done::Asked),
         Some("overtaken") => Err(Failure::Overtaken),
         Some("refused") => Err(Failure::Refused),
-        Some(other) => return Err(format!("{other:?} is no outcome; outcomes are done, overtaken, refused")),
+        Some(other) => {
+            return Err(format!("{other:?} is no outcome; outcomes are done, asked, overtaken, refused"));
+        }
         None => return Err("write put, gone, known, outcome, hold, giveBack or volcano".into()),
     };
     Ok(Input::Outcome(Outcome { pod: Key::new(text("namespace"), text("name")), uid: text("uid"), result }))
@@ -408,7 +412,7 @@ mod tests {
             vec![node(), pod("p0")],
             Kind::ALL.into_iter().map(Input::Known).collect(),
             vec![pod("p1")],
-            vec![outcome("p0", Ok(()))],
+            vec![outcome("p0", Ok(Done::Bound))],
             vec![outcome("p1", Err(Failure::Overtaken))],
             vec![pod("p2")],
             vec![Input::Gone(Kind::Pod, muster_runtime::Key::new("ns", "p0"))],
@@ -513,7 +517,7 @@ mod tests {
         check(&inputs(r#"{"put": "Pod"}"#), "line 2: inputs[0]: there is no `object`");
         check(
             &inputs(r#"{"outcome": "lost"}"#),
-            "line 2: inputs[0]: \"lost\" is no outcome; outcomes are done, overtaken, refused",
+            "line 2: inputs[0]: \"lost\" is no outcome; outcomes are done, asked, overtaken, refused",
         );
     }
 }

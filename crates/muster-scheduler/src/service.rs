@@ -111,6 +111,7 @@ async fn run(mut inputs: UnboundedReceiver<Input>, publisher: Publisher, cx: &Co
     let listed = cx.health.check("scheduler has listed the cluster");
     listed.failing("lists are still coming in");
     let expiry = Span(i64::try_from(options.expiry.as_millis()).unwrap_or(i64::MAX));
+    let shard = options.settings.pool.value.as_ref().map_or_else(String::new, ToString::to_string);
     let mut core = Core::new(options.settings, options.policy, expiry);
     let mut recorder = options.record.as_ref().and_then(|(file, setup)| {
         let begun = File::create(file).and_then(|out| Recorder::new(BufWriter::new(out), setup));
@@ -160,15 +161,15 @@ async fn run(mut inputs: UnboundedReceiver<Input>, publisher: Publisher, cx: &Co
         };
         (core, recorder) = (back, tape);
         last_step = if options.same_thread { Duration::ZERO } else { took };
+        wake = core.wake();
         if let Some(mut output) = output {
             listed.passing();
             tell(&output, took);
-            measure::count(&cx.metrics.scheduler, &output, took, at);
+            measure::count(&cx.metrics.scheduler, &output, &shard, took, at);
             if shown.is_none_or(|shown: Instant| shown.elapsed() >= measure::PERIOD) {
                 measure::show(&cx.metrics.scheduler, &core.figures(&output.decisions), at);
                 shown = Some(Instant::now());
             }
-            wake = output.wake;
             if let Some(holds) = &options.holds {
                 holds.answer(std::mem::take(&mut output.held), output.counts.changes > 0);
             }

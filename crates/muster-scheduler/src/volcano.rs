@@ -191,8 +191,13 @@ fn transition(now: Time, uid: &str) -> String {
     parts.join("-")
 }
 
-/// The PodGroup of a pod that names none, given the object that controls it, and the pod's own request.
-pub fn group_for(pod: &Value, owner: Option<&Value>, request: &Value) -> Value {
+/// The PodGroup of a pod that names none, given the object that controls it, the pod's own request, and the label of the pool that the pod is for.
+pub fn group_for(
+    pod: &Value,
+    owner: Option<&Value>,
+    request: &Value,
+    pool: Option<&(String, String)>,
+) -> Value {
     let controller = controller_of(pod);
     let own = json!({"apiVersion": "v1", "kind": "Pod", "name": pod["metadata"]["name"],
         "uid": pod["metadata"]["uid"], "controller": true});
@@ -219,7 +224,7 @@ pub fn group_for(pod: &Value, owner: Option<&Value>, request: &Value) -> Value {
     if let Some(class) = pod["spec"]["priorityClassName"].as_str() {
         spec["priorityClassName"] = json!(class);
     }
-    json!({
+    let mut group = json!({
         "apiVersion": "scheduling.volcano.sh/v1beta1",
         "kind": "PodGroup",
         "metadata": {
@@ -229,7 +234,11 @@ pub fn group_for(pod: &Value, owner: Option<&Value>, request: &Value) -> Value {
             "ownerReferences": [reference],
         },
         "spec": spec,
-    })
+    });
+    if let Some((key, value)) = pool {
+        group["metadata"]["labels"] = json!({key: value});
+    }
+    group
 }
 
 /// The reference to the object that controls a pod.
@@ -310,7 +319,7 @@ mod tests {
         let pod = json!({"metadata": {"namespace": "ns", "name": "p", "uid": "u1",
             "annotations": {"scheduling.volcano.sh/queue-name": "q", "volcano.sh/preemptable": "true", "x": "y"}},
             "spec": {"priorityClassName": "high"}});
-        let made = group_for(&pod, None, &json!({"cpu": "1"}));
+        let made = group_for(&pod, None, &json!({"cpu": "1"}), None);
         assert_eq!(made["metadata"]["name"], "podgroup-u1");
         assert_eq!(made["metadata"]["annotations"], json!({"volcano.sh/preemptable": "true"}));
         assert_eq!(
@@ -321,7 +330,8 @@ mod tests {
         let owned = json!({"metadata": {"namespace": "ns", "name": "p", "uid": "u1", "ownerReferences": [
             {"kind": "ReplicaSet", "apiVersion": "apps/v1", "name": "r", "uid": "u2", "controller": true}]}});
         let owner = json!({"metadata": {"annotations": {"scheduling.volcano.sh/group-min-member": "3"}}});
-        let made = group_for(&owned, Some(&owner), &json!({}));
+        let made = group_for(&owned, Some(&owner), &json!({}), Some(&("pool".into(), "a".into())));
+        assert_eq!(made["metadata"]["labels"], json!({"pool": "a"}));
         assert_eq!(
             (&made["metadata"]["name"], &made["spec"]["minMember"]),
             (&json!("podgroup-u2"), &json!(3))

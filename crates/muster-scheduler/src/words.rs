@@ -99,7 +99,7 @@ pub fn eviction(eviction: &Eviction) -> String {
 }
 
 /// The entry of a PodGroup's `status.schedulingConditions`.
-pub fn scheduling_condition(refusal: &Refusal, pool: &str, now: &str) -> Value {
+pub fn scheduling_condition(refusal: &Refusal, pool: &str, now: &str, transition: u64) -> Value {
     let reasons: Vec<Value> = refusal
         .reasons
         .iter()
@@ -107,13 +107,13 @@ pub fn scheduling_condition(refusal: &Refusal, pool: &str, now: &str) -> Value {
         .collect();
     json!({
         "type": "UnschedulableOnNodePool",
-        "nodePool": if pool.is_empty() { "default" } else { pool },
+        "nodePool": pool,
         "status": "True",
         "reason": refusal.reasons.first().map_or("PodSchedulingErrors", kai_reason),
         "message": waits(refusal),
         "reasons": reasons,
         "lastTransitionTime": now,
-        "transitionID": "0",
+        "transitionID": transition.to_string(),
     })
 }
 

@@ -88,14 +88,6 @@ impl Options {
             grouper: None,
         }
     }
-
-    /// With what the `spec` of KAI's Config says.
-    #[must_use]
-    pub fn with_config(mut self, spec: &serde_json::Value) -> Self {
-        self.settings = self.settings.with_config(spec);
-        self.registration = self.registration.with_config(spec);
-        self
-    }
 }
 
 fn registration(reach: Reach, match_conditions: bool, own_namespace: &str) -> Registration {
@@ -109,6 +101,15 @@ fn registration(reach: Reach, match_conditions: bool, own_namespace: &str) -> Re
         only_with_queue: false,
         own_namespace: own_namespace.into(),
     }
+}
+
+/// What the listener and the registration know of each other.
+#[derive(Default)]
+pub struct Standing {
+    /// The API server has been told of us.
+    pub is_registered: AtomicBool,
+    /// It has asked us about something.
+    pub is_heard: AtomicBool,
 }
 
 const NAME: &str = "muster-admission";
@@ -132,19 +133,19 @@ pub fn start(cx: &Context, options: Options) -> impl Future<Output = ()> + Send 
         };
         let holder = Arc::new(certs::Holder::default());
         let (bundle, bundles) = watch::channel(String::new());
-        let is_ready = Arc::new(AtomicBool::new(false));
+        let standing = Arc::new(Standing::default());
         tracing::info!(%listen, base, "admission listens");
         let keep = certs::keep(cx.clone(), certificates, names, holder.clone(), bundle);
         let gone = CancellationToken::new();
         let register = {
-            let (cx, gone, is_ready) = (cx.clone(), gone.clone(), is_ready.clone());
+            let (cx, gone, standing) = (cx.clone(), gone.clone(), standing.clone());
             async move {
-                register::register(cx, registration, settings, base, bundles, is_ready, world).await;
+                register::register(cx, registration, settings, base, bundles, standing, world).await;
                 tokio::time::sleep(linger).await;
                 gone.cancel();
             }
         };
-        let serve = serve::serve(listener, holder, reviewer, is_ready, gone);
+        let serve = serve::serve(listener, holder, reviewer, standing, gone);
         let watch = cx.cancel.run_until_cancelled(filled);
         let ((), (), served, _) = futures::join!(keep, register, serve, watch);
         if let Err(error) = served {

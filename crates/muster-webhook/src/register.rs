@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use base64::Engine;
@@ -17,6 +17,7 @@ use muster_runtime::{Api, ApiError, Context};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
+use crate::Standing;
 use crate::defaults::NAMESPACE_SCHEDULER;
 use crate::review::Hook;
 use crate::settings::{DEFAULT_SCHEDULER, Settings};
@@ -69,21 +70,6 @@ pub struct Registration {
 }
 
 impl Registration {
-    /// What the `spec` of KAI's Config says, where it says anything.
-    #[must_use]
-    pub fn with_config(mut self, spec: &Value) -> Self {
-        let labels = |value: &Value| serde_json::from_value::<BTreeMap<String, String>>(value.clone()).ok();
-        if let Some(labels) = labels(&spec["global"]["podLabelSelector"]) {
-            self.pod_labels = labels;
-        }
-        if let Some(labels) = labels(&spec["global"]["namespaceLabelSelector"]) {
-            self.namespace_labels = labels;
-        }
-        self.only_with_queue =
-            spec["admission"]["queueLabelSelector"].as_bool().unwrap_or(self.only_with_queue);
-        self
-    }
-
     fn pod_policy(&self) -> FailurePolicy {
         self.pods.unwrap_or(if self.match_conditions { FailurePolicy::Fail } else { FailurePolicy::Ignore })
     }
@@ -571,6 +557,9 @@ fn is_as(wanted: &Value, found: &Value) -> bool {
 const LOOK: Duration = Duration::from_secs(60);
 const SHORTEST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// How often, and how quickly, the server is asked whether it reaches us before that is doubted.
+const TRIES: usize = 10;
+const BETWEEN_TRIES: Duration = Duration::from_millis(500);
 /// How long a last request may take.
 const FAREWELL: Duration = Duration::from_secs(3);
 
@@ -599,10 +588,13 @@ pub async fn register(
     settings: Arc<Settings>,
     base: String,
     mut bundle: watch::Receiver<String>,
-    is_ready: Arc<AtomicBool>,
+    standing: Arc<Standing>,
     world: Arc<Watched>,
 ) {
     let mut pause = SHORTEST_PAUSE;
+    // A Service leads to us wherever the server is; an address of this machine may mean another one there.
+    let mut is_reached = matches!(registration.reach, Reach::Service { .. });
+    let mut has_warned = false;
     loop {
         let pem = bundle.borrow_and_update().clone();
         let wait = if pem.is_empty() {
@@ -610,7 +602,11 @@ pub async fn register(
         } else {
             let write = async {
                 let kueue = of_kueue(&cx, &settings, &world).await?;
-                write(&cx.api, &configurations(&registration, &settings, &base, &pem, &kueue)).await
+                let mut wanted = configurations(&registration, &settings, &base, &pem, &kueue);
+                if !is_reached {
+                    wanted.iter_mut().for_each(stop_nothing);
+                }
+                write(&cx.api, &wanted).await
             };
             match cx.cancel.run_until_cancelled(write).await {
                 None => break,
@@ -618,9 +614,26 @@ pub async fn register(
                     if n_written > 0 {
                         tracing::info!(name = registration.name, n_written, "webhooks registered");
                     }
-                    is_ready.store(true, Ordering::Release);
+                    standing.is_registered.store(true, Ordering::Release);
                     pause = SHORTEST_PAUSE;
-                    LOOK
+                    if is_reached {
+                        LOOK
+                    } else {
+                        let ask = is_heard(&cx.api, &registration, &settings, &standing);
+                        is_reached = cx.cancel.run_until_cancelled(ask).await.unwrap_or(false);
+                        if is_reached {
+                            continue;
+                        }
+                        if !has_warned {
+                            tracing::warn!(
+                                base,
+                                "the API server does not reach admission, so nothing is refused and nothing filled in; \
+                                 --webhook-address and --webhook-url say where it does"
+                            );
+                            has_warned = true;
+                        }
+                        LONGEST_PAUSE
+                    }
                 }
                 Some(Err(error)) => {
                     tracing::warn!(%error, message = error.message(), "webhooks not registered; trying again");
@@ -646,7 +659,7 @@ pub async fn register(
             break;
         }
     }
-    is_ready.store(false, Ordering::Release);
+    standing.is_registered.store(false, Ordering::Release);
     if matches!(registration.reach, Reach::Url(_)) {
         let leave = async {
             for kind in [MUTATING, VALIDATING] {
@@ -655,6 +668,30 @@ pub async fn register(
         };
         let _ = tokio::time::timeout(FAREWELL, leave).await;
     }
+}
+
+/// Webhooks that nobody hears must not stop anybody's work.
+fn stop_nothing(configuration: &mut Value) {
+    for webhook in configuration["webhooks"].as_array_mut().into_iter().flatten() {
+        webhook["failurePolicy"] = FailurePolicy::Ignore.word().into();
+    }
+}
+
+/// Whether the API server reaches us: a pod of ours is created for show, which it has to ask us about. Servers take a moment to learn of a webhook.
+async fn is_heard(api: &Api, registration: &Registration, settings: &Settings, standing: &Standing) -> bool {
+    let mut labels = registration.pod_labels.clone();
+    labels.insert(settings.queue_label.clone(), "default-queue".to_owned());
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "muster-asks-", "labels": labels},
+        "spec": {"schedulerName": settings.scheduler_names.first(), "containers": [{"name": "none", "image": "none"}]}});
+    for _ in 0..TRIES {
+        // Whatever becomes of it: what counts is that we are asked.
+        let _ = api.create_path("/api/v1/namespaces/default/pods?dryRun=All", &pod).await;
+        if standing.is_heard.load(Ordering::Acquire) {
+            return true;
+        }
+        tokio::time::sleep(BETWEEN_TRIES).await;
+    }
+    false
 }
 
 fn path_of(kind: &str, name: &str) -> String {
@@ -700,12 +737,13 @@ mod tests {
     }
 
     #[test]
-    fn selectors_of_a_config() {
-        let spec = json!({
-            "global": {"podLabelSelector": {"a": "b"}, "namespaceLabelSelector": {"c": "d"}},
-            "admission": {"queueLabelSelector": true},
-        });
-        let registration = registration(service(), true).with_config(&spec);
+    fn selectors() {
+        let registration = Registration {
+            pod_labels: [("a".to_owned(), "b".to_owned())].into(),
+            namespace_labels: [("c".to_owned(), "d".to_owned())].into(),
+            only_with_queue: true,
+            ..registration(service(), true)
+        };
         let [mutating, validating] =
             configurations(&registration, &Settings::default(), "", "ca", &OfKueue::default());
         let queue = json!([{"key": "kai.scheduler/queue", "operator": "Exists"}]);

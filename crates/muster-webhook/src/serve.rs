@@ -5,7 +5,7 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -21,6 +21,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
+use crate::Standing;
 use crate::certs::Holder;
 use crate::review::{Hook, Reviewer};
 
@@ -39,7 +40,7 @@ pub async fn serve(
     listener: TcpListener,
     holder: Arc<Holder>,
     reviewer: Reviewer,
-    is_ready: Arc<AtomicBool>,
+    standing: Arc<Standing>,
     cancel: CancellationToken,
 ) -> Result<(), rustls::Error> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -67,13 +68,13 @@ pub async fn serve(
             };
             let _ = stream.set_nodelay(true);
             while connections.try_join_next().is_some() {}
-            let (tls, reviewer, is_ready) = (tls.clone(), reviewer.clone(), is_ready.clone());
+            let (tls, reviewer, standing) = (tls.clone(), reviewer.clone(), standing.clone());
             let close = close.clone();
             connections.spawn(async move {
                 let _place = place;
                 let shake = tokio::time::timeout(PATIENCE, tls.accept(stream));
                 let Some(Ok(Ok(stream))) = close.run_until_cancelled(shake).await else { return };
-                converse(stream, reviewer, is_ready, close).await;
+                converse(stream, reviewer, standing, close).await;
             });
         }
     };
@@ -91,12 +92,12 @@ pub async fn serve(
 async fn converse(
     stream: TlsStream<TcpStream>,
     reviewer: Reviewer,
-    is_ready: Arc<AtomicBool>,
+    standing: Arc<Standing>,
     close: CancellationToken,
 ) {
     let service = hyper::service::service_fn(move |request| {
-        let (reviewer, is_ready) = (reviewer.clone(), is_ready.clone());
-        async move { Ok::<_, Infallible>(answer(request, &reviewer, &is_ready).await) }
+        let (reviewer, standing) = (reviewer.clone(), standing.clone());
+        async move { Ok::<_, Infallible>(answer(request, &reviewer, &standing).await) }
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(PATIENCE);
@@ -117,16 +118,17 @@ async fn converse(
 async fn answer(
     request: Request<Incoming>,
     reviewer: &Reviewer,
-    is_ready: &AtomicBool,
+    standing: &Standing,
 ) -> Response<Full<Bytes>> {
     let path = request.uri().path();
     match path {
         "/healthz" | "/livez" => return text(StatusCode::OK, "ok"),
-        "/readyz" if is_ready.load(Ordering::Acquire) => return text(StatusCode::OK, "ok"),
+        "/readyz" if standing.is_registered.load(Ordering::Acquire) => return text(StatusCode::OK, "ok"),
         "/readyz" => return text(StatusCode::SERVICE_UNAVAILABLE, "not registered yet"),
         _ => {}
     }
     let Some(hook) = Hook::at(path) else { return text(StatusCode::NOT_FOUND, "no such webhook") };
+    standing.is_heard.store(true, Ordering::Release);
     if request.method() != Method::POST {
         return text(StatusCode::METHOD_NOT_ALLOWED, "reviews are posted");
     }

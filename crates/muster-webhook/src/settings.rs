@@ -3,8 +3,6 @@
 //! In: the choices of whoever runs it. Out: a [`Settings`] that the rules read. Names and defaults are KAI's unless a
 //! field says otherwise.
 
-use serde_json::Value;
-
 /// The rules' settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
@@ -114,37 +112,6 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// What the `spec` of KAI's Config says, where it says anything.
-    #[must_use]
-    pub fn with_config(mut self, spec: &Value) -> Self {
-        let (global, admission) = (&spec["global"], &spec["admission"]);
-        let text = |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
-        if let Some(name) = text(&global["schedulerName"])
-            && !self.scheduler_names.contains(&name)
-        {
-            self.scheduler_names.push(name);
-        }
-        if let Some(label) = text(&global["queueLabelKey"]) {
-            self.queue_label = label;
-        }
-        let namespaces = [&spec["namespace"], &spec["binder"]["resourceReservation"]["namespace"]];
-        for namespace in namespaces.into_iter().filter_map(text) {
-            if !self.is_exempt(&namespace) {
-                self.exempt_namespaces.push(namespace);
-            }
-        }
-        self.gpu_sharing = admission["gpuSharing"].as_bool().unwrap_or(self.gpu_sharing);
-        self.device_access = admission["blockNvidiaVisibleDevices"].as_bool().unwrap_or(self.device_access);
-        // The second is the old name of the first.
-        for key in ["gpuFractionRuntimeClassName", "gpuPodRuntimeClassName"] {
-            if let Some(class) = admission[key].as_str() {
-                class.clone_into(&mut self.fraction_runtime_class);
-                break;
-            }
-        }
-        self
-    }
-
     pub fn is_ours(&self, scheduler_name: &str) -> bool {
         // The API server fills the field in before admission; an absent one means the default scheduler.
         let name = if scheduler_name.is_empty() { DEFAULT_SCHEDULER } else { scheduler_name };
@@ -161,8 +128,6 @@ pub(crate) const DEFAULT_SCHEDULER: &str = "default-scheduler";
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
@@ -179,34 +144,5 @@ mod tests {
         ] {
             assert_eq!(grove.is_exempt(user), expected, "{user}");
         }
-    }
-
-    #[track_caller]
-    fn check(spec: Value, change: impl FnOnce(&mut Settings)) {
-        let mut expected = Settings::default();
-        change(&mut expected);
-        assert_eq!(Settings::default().with_config(&spec), expected);
-    }
-
-    #[test]
-    fn reads_a_config() {
-        check(json!(null), |_| {});
-        check(json!({"global": {"schedulerName": "kai-scheduler"}, "admission": 5}), |_| {});
-        check(
-            json!({"global": {"schedulerName": "own", "queueLabelKey": "team"}, "namespace": "kai"}),
-            |settings| {
-                settings.scheduler_names.push("own".into());
-                settings.queue_label = "team".into();
-                settings.exempt_namespaces.push("kai".into());
-            },
-        );
-        check(
-            json!({"admission": {"gpuSharing": false, "blockNvidiaVisibleDevices": true, "gpuPodRuntimeClassName": ""}}),
-            |settings| {
-                settings.gpu_sharing = false;
-                settings.device_access = true;
-                settings.fraction_runtime_class = String::new();
-            },
-        );
     }
 }

@@ -23,6 +23,7 @@ mod simulate;
 mod snapshot;
 mod test;
 mod top;
+mod tuning;
 mod up;
 mod view;
 

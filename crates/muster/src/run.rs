@@ -4,6 +4,7 @@
 
 use crate::Exit;
 use crate::services::{self, Admission, Component, Wanted};
+use crate::tuning::Tuning;
 use crate::up::{interrupted, runtime};
 use anyhow::Context;
 use kube::api::{Api, DynamicObject, Patch, PatchParams};
@@ -86,6 +87,9 @@ pub struct Args {
     /// Where webhooks listen [default: any port of 127.0.0.1; 0.0.0.0:9443 in a cluster]
     #[arg(long, value_name = "ADDRESS")]
     webhook_address: Option<SocketAddr>,
+    /// Where the API server reaches webhooks, if that is not the address they listen on: https://HOST:PORT
+    #[arg(long, value_name = "URL")]
+    webhook_url: Option<String>,
     /// Grove's configuration: an OperatorConfiguration, with a section `muster` for what Grove has no word for
     #[arg(long, value_name = "FILE", env = "MUSTER_GROVE_CONFIG")]
     grove_config: Option<PathBuf>,
@@ -116,6 +120,8 @@ pub struct Args {
     /// Port of the conversion webhook on 127.0.0.1; 0 takes any free one
     #[arg(long, default_value_t = 0)]
     port: u16,
+    #[command(flatten)]
+    tuning: Tuning,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -205,7 +211,13 @@ fn wanted(args: &Args) -> anyhow::Result<Wanted> {
     if let Some(address) = args.webhook_address {
         admission.listen = address;
     }
-    admission.settings.scheduler_names = args.scheduler_name.clone();
+    if let Some(url) = &args.webhook_url {
+        anyhow::ensure!(
+            url.starts_with("https://"),
+            "--webhook-url {url}: API servers call webhooks by HTTPS only; say https://HOST:PORT"
+        );
+        admission.registration.reach = muster_webhook::Reach::Url(Some(url.clone()));
+    }
     Ok(Wanted {
         components: args.components.iter().copied().collect(),
         scheduler_names: args.scheduler_name.clone(),
@@ -235,6 +247,7 @@ fn wanted(args: &Args) -> anyhow::Result<Wanted> {
         health_address: args.health_address,
         grove: grove(args)?,
         kueue: kueue(args)?,
+        tuning: args.tuning.clone(),
         ..Wanted::default()
     })
 }
@@ -320,4 +333,21 @@ async fn start_conversion(client: kube::Client, port: u16, cancel: &Cancellation
         );
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Args as _;
+
+    /// What the manifests and the operator start `muster run` with.
+    #[test]
+    fn flags_of_manifests_are_there() {
+        let command = Args::augment_args(clap::Command::new("run"));
+        let here: Vec<&str> = command.get_arguments().filter_map(clap::Arg::get_long).collect();
+        let of_config = muster_install::operator::CONFIG_FLAGS.iter().map(|(.., flag)| flag);
+        for flag in muster_install::FLAGS.iter().chain(of_config) {
+            assert!(here.contains(flag), "muster run has no --{flag}");
+        }
+    }
 }

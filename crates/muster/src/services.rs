@@ -5,6 +5,7 @@
 //! lost them stops deciding at once and waits for its next turn.
 
 use crate::admission::InProcess;
+use crate::tuning::Tuning;
 use anyhow::Context as _;
 use clap::ValueEnum;
 use futures::StreamExt;
@@ -159,6 +160,7 @@ pub struct Wanted {
     /// How Grove is kept; which backends run here is said by the components.
     pub grove: muster_grove::config::Config,
     pub kueue: muster_kueue::Settings,
+    pub tuning: Tuning,
 }
 
 /// The name of a component on the command line.
@@ -204,6 +206,7 @@ impl Default for Wanted {
             grove: Default::default(),
             // Nobody is admitted who could not be placed: the scheduler beside it knows.
             kueue: muster_kueue::Settings { require_placement: true, ..Default::default() },
+            tuning: Tuning::default(),
         }
     }
 }
@@ -289,18 +292,12 @@ pub async fn run(
         match admission {
             Admission::Webhooks(mut options) => {
                 options.grouper = Some(grouper_at_admission(&foresight));
-                options.settings.grove = grove_rules(&wanted);
-                options.settings.kueue = Some(wanted.kueue.managed.clone());
+                options.settings = admission_settings(&wanted, options.settings);
+                wanted.tuning.registration(&mut options.registration);
                 drop(tasks.spawn(without_end(muster_webhook::start(&cx, *options))))
             }
             Admission::InProcess(hook) => {
-                let settings = muster_webhook::Settings {
-                    scheduler_names: wanted.grouped.clone(),
-                    queue_label: wanted.queue_label.clone(),
-                    grove: grove_rules(&wanted),
-                    kueue: Some(wanted.kueue.managed.clone()),
-                    ..Default::default()
-                };
+                let settings = admission_settings(&wanted, muster_webhook::Settings::default());
                 let (world, filled) = muster_webhook::Watched::with(&cx, &settings);
                 let grouper = Some(grouper_at_admission(&foresight));
                 hook.begin(muster_webhook::Reviewer { settings: Arc::new(settings), world, grouper });
@@ -328,6 +325,8 @@ pub async fn run(
             let mut services: Vec<Service> = Vec::new();
             if serves {
                 services.push(Box::pin(muster_binder::service::serve(cx, &binder)));
+            } else {
+                services.push(Box::pin(muster_binder::service::serve_own(cx, &binder)));
             }
             services.push(Box::pin(muster_scheduler::start_with(cx, options.clone(), binder)));
             services
@@ -349,7 +348,7 @@ pub async fn run(
     }
     if has(Component::Kueue) {
         let key = Key::new(&wanted.namespace, "muster-kueue");
-        let turn = Turn::Group(Lease::new(cx.api.clone(), clock, key, wanted.identity.clone()));
+        let turn = Turn::Group(Box::new(Lease::new(cx.api.clone(), clock, key, wanted.identity.clone())));
         let mut settings = wanted.kueue.clone();
         // Only a scheduler in this process can be asked.
         settings.require_placement &= has(Component::Scheduler);
@@ -364,7 +363,7 @@ pub async fn run(
         let key = Key::new(&wanted.namespace, format!("muster-{}", names.join("-")));
         let lease = Lease::new(cx.api.clone(), clock, key, wanted.identity.clone());
         let start: Start = Box::new(move |cx| start_controllers(cx, &wanted, &controllers, &foresight));
-        tasks.spawn(in_turn(cx.clone(), client, Turn::Group(lease), start));
+        tasks.spawn(in_turn(cx.clone(), client, Turn::Group(Box::new(lease)), start));
     }
     loop {
         let too_long = async {
@@ -401,6 +400,24 @@ fn grouper_at_admission(foresight: &Foreseen) -> muster_webhook::Grouper {
     })
 }
 
+/// What admission is told, in whichever way it is asked. Pods of systems with rules of their own are not judged by KAI's.
+fn admission_settings(wanted: &Wanted, base: muster_webhook::Settings) -> muster_webhook::Settings {
+    let mut settings = muster_webhook::Settings {
+        scheduler_names: wanted.grouped.clone(),
+        queue_label: wanted.queue_label.clone(),
+        grove: grove_rules(wanted),
+        kueue: Some(wanted.kueue.managed.clone()),
+        ..base
+    };
+    for own in [&wanted.namespace, &wanted.reservation_namespace, &wanted.scale_namespace] {
+        if !settings.is_exempt(own) {
+            settings.exempt_namespaces.push(own.clone());
+        }
+    }
+    wanted.tuning.admission(&mut settings);
+    settings
+}
+
 /// What admission knows of Grove's rules. Muster's own accounts may change what it made.
 fn grove_rules(wanted: &Wanted) -> muster_webhook::Grove {
     let config = &wanted.grove;
@@ -435,13 +452,14 @@ fn start_controllers(
     let has = |component| components.contains(&component);
     let mut services: Vec<Service> = Vec::new();
     if has(Component::Grouper) {
-        let options = muster_grouper::Options {
+        let mut options = muster_grouper::Options {
             scheduler_names: wanted.grouped.clone(),
             queue_label: wanted.queue_label.clone(),
             node_pool_label: wanted.node_pool_label.clone(),
             default_queue: wanted.default_queue.clone(),
             ..Default::default()
         };
+        wanted.tuning.grouper(&mut options);
         let (known, service) = muster_grouper::start_with_foresight(cx, options);
         *foresight.write().unwrap_or_else(PoisonError::into_inner) = Some(known);
         services.push(Box::pin(service));
@@ -471,6 +489,7 @@ fn start_controllers(
         if let Some(image) = &wanted.scale_image {
             options.image = image.clone();
         }
+        wanted.tuning.scale(&mut options);
         services.push(Box::pin(muster_controllers::scale::start(cx, options)));
     }
     if has(Component::Operator) {
@@ -486,7 +505,7 @@ fn start_controllers(
 /// Whose turn it is to do something that one process at a time may do.
 enum Turn {
     Names(Claim),
-    Group(Lease),
+    Group(Box<Lease>),
     /// A lease for each of several things that are done together, in this namespace.
     Each(String, Vec<Lease>),
 }
@@ -596,12 +615,13 @@ async fn in_turn(process: Context, client: Client, mut turn: Turn, start: Start)
             }
         };
         let term = cancel.child_token();
+        let metrics = process.metrics.for_term();
         let (cx, write_events) = Context::reporting(
             client.clone(),
             "muster",
             process.clock,
             term.clone(),
-            process.metrics.clone(),
+            metrics.clone(),
             process.health.clone(),
         );
         let mut tasks = JoinSet::new();
@@ -627,6 +647,8 @@ async fn in_turn(process: Context, client: Client, mut turn: Turn, start: Start)
             return Ok(());
         };
         while tasks.join_next().await.is_some() {}
+        // What this process knew of the cluster grows old from here on, and the next in line says it anew.
+        metrics.end_term();
         tracing::error!("{why}; waiting for the next turn");
         held.release().await;
     }
@@ -647,6 +669,7 @@ fn binder_options(wanted: &Wanted) -> muster_binder::Options {
         reservation.image = image.clone();
         reservation.args = wanted.reservation_args.clone();
     }
+    wanted.tuning.binder(&mut options);
     options
 }
 

@@ -13,6 +13,7 @@ use muster_runtime::Context;
 
 use crate::binder::Binder;
 use crate::options::Options;
+use run::Whose;
 
 /// Carries out BindRequests and keeps shared GPUs, until cancelled.
 pub fn start(cx: &Context, options: Options) -> impl Future<Output = ()> + Send + use<> {
@@ -25,9 +26,14 @@ pub fn start(cx: &Context, options: Options) -> impl Future<Output = ()> + Send 
 /// The same beside a scheduler that binds by itself with this binder: its own requests are left to it while it works on
 /// them, and what an earlier life of it left behind is carried out.
 pub fn serve(cx: &Context, binder: &Binder) -> impl Future<Output = ()> + Send + use<> {
-    let requests = run::start(cx, binder);
+    let requests = run::start(cx, binder, Whose::All);
     let reservations = crate::reservations::start(cx, binder);
     async move {
         join(requests, reservations).await;
     }
+}
+
+/// Beside a scheduler that binds by itself where no binder is: what an earlier life of it left behind is carried out, and nothing else.
+pub fn serve_own(cx: &Context, binder: &Binder) -> impl Future<Output = ()> + Send + use<> {
+    run::start(cx, binder, Whose::Own)
 }

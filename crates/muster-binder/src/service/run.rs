@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::plan::{Todo, attempts, failed, phase, succeeded, todo};
 use super::round::{Gathered, Round};
-use crate::assignment::Assignment;
+use crate::assignment::{Assignment, INLINE};
 use crate::binder::Binder;
 use crate::error::{BindError, Bound};
 use crate::options::Options;
@@ -28,7 +28,10 @@ struct Service {
     cx: Context,
     binder: Binder,
     requests: Arc<Store<BindRequest>>,
-    nodes: Arc<Store<Node>>,
+    /// Those that are known without asking.
+    nodes: Option<Arc<Store<Node>>>,
+    /// Only requests of this scheduler.
+    own: Option<String>,
     queue: Arc<Queue<Key>>,
     /// What is being carried out, and how to stop it.
     running: Arc<Running>,
@@ -38,16 +41,30 @@ struct Service {
     appointments: Mutex<HashMap<Key, (String, Instant)>>,
 }
 
-pub(super) fn start(cx: &Context, binder: &Binder) -> impl Future<Output = ()> + Send + use<> {
+/// Which requests are carried out.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Whose {
+    All,
+    /// Those that a scheduler with our own name for leases has written to bind by itself.
+    Own,
+}
+
+pub(super) fn start(cx: &Context, binder: &Binder, whose: Whose) -> impl Future<Output = ()> + Send + use<> {
     let cx = cx.named("muster-binder");
     let requests = cx.stores.of::<BindRequest>();
-    let nodes = cx.stores.of::<Node>();
+    // Few requests are left behind: their nodes are asked for one by one.
+    let nodes = (whose == Whose::All).then(|| cx.stores.of::<Node>());
+    let own = (whose == Whose::Own).then(|| binder.options().owner.clone());
     let queue: Arc<Queue<Key>> = Queue::new();
     let rounds: Arc<Mutex<HashMap<String, BTreeSet<Key>>>> = Arc::default();
     let running: Arc<Running> = Arc::default();
     {
         let (queue, rounds, running) = (queue.clone(), rounds.clone(), running.clone());
+        let own = own.clone();
         requests.observe(move |change| {
+            if !change.sides().any(|request| is_for(own.as_deref(), request)) {
+                return;
+            }
             if let Some(old) = change.old
                 && change
                     .new
@@ -84,6 +101,7 @@ pub(super) fn start(cx: &Context, binder: &Binder) -> impl Future<Output = ()> +
         binder: binder.clone(),
         requests,
         nodes,
+        own,
         queue: queue.clone(),
         running,
         rounds,
@@ -93,7 +111,9 @@ pub(super) fn start(cx: &Context, binder: &Binder) -> impl Future<Output = ()> +
         let cx = &service.cx;
         let synced = async {
             service.requests.synced().await;
-            service.nodes.synced().await;
+            if let Some(nodes) = &service.nodes {
+                nodes.synced().await;
+            }
         };
         if cx.synced([synced]).await.is_none() {
             return;
@@ -103,12 +123,20 @@ pub(super) fn start(cx: &Context, binder: &Binder) -> impl Future<Output = ()> +
     }
 }
 
+/// Whether a request is to be carried out by who carries out all, or only those of one scheduler.
+fn is_for(own: Option<&str>, request: &BindRequest) -> bool {
+    own.is_none_or(|own| request.metadata.annotation(INLINE) == Some(own))
+}
+
 impl Service {
     async fn look(&self, key: Key) -> Result<Next, ApiError> {
         let Some(request) = self.requests.get(&key) else {
             self.lock().remove(&key);
             return Ok(Next::Idle);
         };
+        if !is_for(self.own.as_deref(), &request) {
+            return Ok(Next::Idle);
+        }
         if self.binder.is_held(&key) {
             return Ok(Next::After(Duration::from_secs(1)));
         }
@@ -263,7 +291,7 @@ impl Service {
     /// The API binds to nodes that do not exist.
     async fn check_node(&self, assignment: &Assignment) -> Result<(), BindError> {
         let node = Key::new("", assignment.node.clone());
-        if self.nodes.get(&node).is_some() {
+        if self.nodes.as_ref().is_some_and(|nodes| nodes.get(&node).is_some()) {
             return Ok(());
         }
         match self.cx.api.get::<Node>(&node).await {

@@ -145,21 +145,48 @@ async fn upsert(work: &Work<'_>, wanted: &Wanted) -> Result<(), BindError> {
     let key = muster_runtime::Key::new(namespace.clone(), wanted.name.clone());
     let found: ConfigMap = work.api.get(&key).await?;
     let owned = found.is_of(work.pod);
-    if !owned && !found.metadata.owner_references.iter().any(|o| o.kind == "Pod") {
-        return Err(BindError::refused(format!(
-            "ConfigMap {key}, which annotation {CONFIG_MAP} names, exists and was not made for a pod"
-        )));
+    if !owned {
+        check_left_over(work, &key, &found).await?;
     }
     let mut patch = serde_json::Map::new();
     if let Some(change) = merge_patch(&json!(found.data), &json!(wanted.data)) {
         patch.insert("data".into(), change);
     }
     if !owned {
-        // Left over from an earlier pod of this name.
         patch.insert("metadata".into(), json!({"ownerReferences": owners}));
     }
     if !patch.is_empty() {
         work.api.patch::<ConfigMap>(&key, "", Patch::Merge, &Value::Object(patch)).await?;
+    }
+    Ok(())
+}
+
+/// Whether a ConfigMap of somebody else may be taken: it was made for a pod that is gone, an earlier one of this name most likely. A copy of a pod that
+/// lives names that one's, and would change under it which GPU it has.
+async fn check_left_over(
+    work: &Work<'_>,
+    key: &muster_runtime::Key,
+    found: &ConfigMap,
+) -> Result<(), BindError> {
+    let pods = || found.metadata.owner_references.iter().filter(|owner| owner.kind == "Pod");
+    if pods().next().is_none() {
+        return Err(BindError::refused(format!(
+            "ConfigMap {key}, which annotation {CONFIG_MAP} names, exists and was not made for a pod"
+        )));
+    }
+    for owner in pods() {
+        let pod = muster_runtime::Key::new(key.namespace.clone(), owner.name.clone());
+        match work.api.get::<Pod>(&pod).await {
+            Ok(other) if other.metadata.uid == owner.uid => {
+                return Err(BindError::refused(format!(
+                    "ConfigMap {key}, which annotation {CONFIG_MAP} names, is that of pod {pod}: \
+                     a pod that is made from another must not have its annotation; remove it and create this pod again"
+                )));
+            }
+            Ok(_) => {}
+            Err(error) if error.not_found() => {}
+            Err(error) => return Err(error.into()),
+        }
     }
     Ok(())
 }

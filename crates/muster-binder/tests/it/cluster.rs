@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use muster_apiserver::ApiServer;
 use muster_binder::{Assignment, Binder, Options, Received};
 use muster_runtime::api::{Delete, Patch};
@@ -160,12 +162,26 @@ impl Cluster {
     }
 
     pub fn serve_as(&self, faults: Option<&FaultLayer>, options: Options) -> CancellationToken {
+        self.run(faults, options, |cx, binder| muster_binder::service::serve(cx, binder).boxed())
+    }
+
+    /// The same where the scheduler has no binder beside it.
+    pub fn serve_own(&self) -> CancellationToken {
+        self.run(None, options(), |cx, binder| muster_binder::service::serve_own(cx, binder).boxed())
+    }
+
+    fn run(
+        &self,
+        faults: Option<&FaultLayer>,
+        options: Options,
+        service: impl FnOnce(&Context, &Binder) -> BoxFuture<'static, ()>,
+    ) -> CancellationToken {
         let cancel = self.cancel.child_token();
         let (cx, events) = Context::new(self.client(faults), "muster", self.clock, cancel.clone());
         let mut tasks = tokio::task::JoinSet::new();
         tasks.spawn(events);
         let binder = Binder::new(cx.api.named("muster-binder"), options);
-        tasks.spawn(muster_binder::service::serve(&cx, &binder));
+        tasks.spawn(service(&cx, &binder));
         cx.watch(&mut tasks);
         let ended = cancel.clone();
         tokio::spawn(async move {

@@ -29,6 +29,23 @@ async fn requests_are_carried_out() {
     c.until(MINUTE, "none", async |c| c.request_status("plain").await).await;
 }
 
+/// A scheduler that was killed left requests behind, and nobody runs a binder.
+#[tokio::test(start_paused = true)]
+async fn a_scheduler_alone_carries_on_what_it_began() {
+    let c = cluster(1, 1).await;
+    let half = c.half("half", "node-0", &["g1"]).await;
+    let mut own = half.to_bind_request();
+    own["metadata"]["annotations"] = json!({"muster.dev/bound-by": options().owner});
+    c.create(&requests_path(), own).await;
+    let other = c.plain("other", "node-0").await;
+    c.binder(None).submit(&other).await.unwrap();
+    c.serve_own();
+    c.until(SOON, "Succeeded - -", async |c| c.request_status("half").await).await;
+    assert_eq!(c.node_of("half").await, "node-0");
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!(c.request_status("other").await, "- - -", "that one is for a binder");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_request_as_kai_writes_it() {
     let c = cluster(1, 1).await;

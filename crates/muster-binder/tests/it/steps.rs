@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use muster_binder::{Assignment, BindError, Bound, Options};
+use muster_runtime::Key;
 use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, SOON, allocation, assignment, cluster, options};
@@ -107,6 +108,25 @@ async fn without_a_webhook_a_part_of_a_gpu_is_refused() {
     assert!(refused.to_string().contains("runai/shared-gpu-configmap"), "{refused}");
     let lenient = c.binder_with(Options { require_config_map: false, ..options() });
     lenient.bind(&a).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_of_a_pod_takes_nothing_from_it() {
+    let c = cluster(1, 1).await;
+    let binder = c.binder(None);
+    binder.bind(&c.half("a", "node-0", &["g1"]).await).await.unwrap();
+    let told = config_map(&c, "a-shared-gpu-0").await;
+    let annotations = json!({"gpu-fraction": "0.5", "runai/shared-gpu-configmap": "a-shared-gpu"});
+    let uid = c.pod("b", json!({"annotations": annotations}), json!({})).await;
+    let place = c.half("unused", "node-0", &["g1"]).await;
+    let copy = Assignment { pod: Key::new("default", "b"), pod_uid: uid, ..place };
+    let refused = binder.bind(&copy).await.unwrap_err();
+    assert!(refused.to_string().contains("is that of pod default/a"), "{refused}");
+    assert_eq!(config_map(&c, "a-shared-gpu-0").await, told);
+    // Once that one is gone, nobody is told anything wrong.
+    c.delete("/api/v1/namespaces/default/pods/a").await;
+    binder.bind(&copy).await.unwrap();
+    assert_eq!(config_map(&c, "a-shared-gpu-0").await["metadata"]["ownerReferences"][0]["name"], "b");
 }
 
 #[tokio::test(start_paused = true)]

@@ -219,19 +219,6 @@ impl Gang {
         n_met(&met, &self.top) >= parts_needed && total >= self.min_member.unwrap_or(0)
     }
 
-    /// Whether it has no subgroups.
-    pub fn is_flat(&self) -> bool {
-        self.parts.is_empty()
-    }
-
-    /// How many pods of a subgroup are needed; of the whole gang where it has none.
-    pub fn needed_of(&self, subgroup: &str) -> i64 {
-        if self.parts.is_empty() {
-            return self.min_member.unwrap_or(1);
-        }
-        self.parts.iter().find(|p| p.name == subgroup && p.children.is_empty()).map_or(0, |p| p.min_member)
-    }
-
     /// How many pods are needed at least, for people to read.
     pub fn needed(&self) -> i64 {
         if self.parts.is_empty() {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use k8s_quantity::Quantity;
 use muster_runtime::Key;
-use muster_runtime::common::{Pod, PodGroup};
+use muster_runtime::common::Pod;
 use muster_runtime::object::{Object, condition};
 use serde_json::{Map, Value, json};
 
@@ -41,15 +41,6 @@ pub fn may_be_stuck(pod: &Pod, options: &Options) -> bool {
     waits(pod)
         && pod.spec.scheduler_name.is_in(&options.scheduler_names)
         && request::share(&pod.metadata.annotations).is_some()
-}
-
-/// Whether more GPUs would help a pod of this group, as far as its scheduler says why it waits: not if it waits for its queue, or for
-/// its time.
-pub fn room_would_help(group: &PodGroup) -> bool {
-    let other = ["QueueDoesNotExist", "OverLimit", "NonPreemptibleOverQuota", "PreemptionDelayNotElapsed"];
-    let conditions = group.status.get("schedulingConditions").and_then(Value::as_array);
-    let last = conditions.and_then(|conditions| conditions.last());
-    last.and_then(|condition| condition["reason"].as_str()).is_none_or(|reason| !other.contains(&reason))
 }
 
 /// `stuck`: the pods that wait, in order of name. `scaling`: all pods of the scaling namespace. `cooling`: nothing new now.
@@ -241,23 +232,6 @@ mod tests {
         let actions = plan(stuck, scaling, target, cooling, &options());
         assert_eq!(shown(&actions), expected);
         actions
-    }
-
-    #[test]
-    fn who_waits_for_its_queue_asks_for_no_gpu() {
-        let check = |status: Value, expected: bool| {
-            let group: PodGroup = serde_json::from_value(json!({"status": status})).unwrap();
-            assert_eq!(room_would_help(&group), expected, "{status}");
-        };
-        check(json!({}), true);
-        check(json!({"schedulingConditions": []}), true);
-        check(json!({"schedulingConditions": [{"reason": "OverLimit"}]}), false);
-        check(json!({"schedulingConditions": [{"reason": "NonPreemptibleOverQuota"}]}), false);
-        check(
-            json!({"schedulingConditions": [{"reason": "OverLimit"}, {"reason": "PodSchedulingErrors"}]}),
-            true,
-        );
-        check(json!({"schedulingConditions": "nonsense"}), true);
     }
 
     #[test]

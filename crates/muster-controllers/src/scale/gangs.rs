@@ -2,8 +2,9 @@
 //!
 //! In: a group, its pods, the requests that are there for it. Out: requests to delete, at most one to make, pods to mark as its
 //! consumers, when to look again.
-//! Must stay true: a gang has at most one request, for what is missing of its minimum; none once it is placed. The name of a
-//! request follows from what it asks for, so that making it twice makes it once.
+//! Must stay true: a gang has at most one request, for what is missing of its minimum; none once it is placed, and none while it
+//! waits for something that nodes do not bring. The name of a request follows from what it asks for, so that making it twice makes
+//! it once.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +17,8 @@ use muster_runtime::common::{Pod, PodGroup};
 use muster_runtime::object::{Object, controller_ref, is_true};
 use serde_json::{Map, Value, json};
 
-use super::{Options, ProvisioningRequest, unschedulable, waits};
+use super::shortfall::Shortfall;
+use super::{Options, ProvisioningRequest, room_would_help, unschedulable, waits};
 use crate::accounts::SUBGROUP;
 use crate::accounts::plan::{GpuMemory, tally};
 use crate::podgroups::plan::Gang;
@@ -100,9 +102,10 @@ pub fn plan(
     plan
 }
 
-/// The pods that are missing of the minimum of a gang that waits; none when it is placed, or when somebody has not given up on it.
+/// The pods that are missing of the minimum of a gang that waits; none when it is placed, when nodes would not help it, or when
+/// somebody has not given up on it.
 fn missing<'a>(group: &PodGroup, pods: &'a [Arc<Pod>], options: &Options) -> Vec<&'a Arc<Pod>> {
-    if group.metadata.deleting() {
+    if group.metadata.deleting() || !room_would_help(group) {
         return Vec::new();
     }
     let gang = Gang::read(group);
@@ -111,21 +114,13 @@ fn missing<'a>(group: &PodGroup, pods: &'a [Arc<Pod>], options: &Options) -> Vec
     if gang.is_met(&tally, |c| c.placed()) || !gang.is_met(&tally, |c| c.placed() + c.waiting) {
         return Vec::new();
     }
+    let mut short = Shortfall::read(group, &tally);
+    let subgroup = |pod: &Pod| pod.metadata.labels.get(SUBGROUP).cloned().unwrap_or_default();
+    let (needed, others): (Vec<&Arc<Pod>>, Vec<_>) =
+        pods.iter().filter(|pod| waits(pod)).partition(|pod| short.take(&subgroup(pod)));
+    let n_others = usize::try_from(short.of_any).unwrap_or(usize::MAX);
     let mut found: Vec<&Arc<Pod>> = Vec::new();
-    let mut taken: BTreeMap<&str, i64> = BTreeMap::new();
-    for pod in pods.iter().filter(|pod| waits(pod)) {
-        let (subgroup, counts) = if gang.is_flat() {
-            ("", tally.total())
-        } else {
-            let subgroup = pod.metadata.labels.get(SUBGROUP).map_or("", String::as_str);
-            (subgroup, tally.counts.get(subgroup).copied().unwrap_or_default())
-        };
-        let placed = i64::try_from(counts.placed()).unwrap_or(i64::MAX);
-        let taken = taken.entry(subgroup).or_default();
-        if *taken >= gang.needed_of(subgroup).saturating_sub(placed) {
-            continue;
-        }
-        *taken += 1;
+    for pod in needed.into_iter().chain(others.into_iter().take(n_others)) {
         // A fraction is not in the requests that an autoscaler sees; it has scaling pods.
         if request::share(&pod.metadata.annotations).is_some() {
             continue;
@@ -331,7 +326,45 @@ mod tests {
         check(two(), "x/a:1! y/b:1!", "2xa");
         let parts = json!({"subGroups": [{"name": "m", "minMember": 1}, {"name": "w", "minMember": 2}]});
         check(parts.clone(), "m/a:4! w/b:1! w/c:1! w/d:1!", "2xb 1xa");
-        check(parts, "m/a:4@ w/b:1@ w/c:1! w/d:1!", "1xc");
+        check(parts.clone(), "m/a:4@ w/b:1@ w/c:1! w/d:1!", "1xc");
+        // The whole gang needs more than its subgroups do.
+        let mut more = parts;
+        more["minMember"] = json!(4);
+        check(more, "m/a:4! w/b:1! w/c:1! w/d:1! w/e:1!", "3xb 1xa");
+    }
+
+    #[test]
+    fn one_of_three_subgroups_is_enough() {
+        let leaves = |enough: i64| {
+            let leaf = |name: &str| json!({"name": name, "minMember": 1});
+            json!({"minSubGroup": enough, "subGroups": [leaf("x"), leaf("y"), leaf("z")]})
+        };
+        check(leaves(1), "x/a:1! y/b:1! z/c:1!", "1xa");
+        check(leaves(2), "x/a:1! y/b:2! z/c:4!", "1xa 1xb");
+        check(leaves(2), "x/a:1@ y/b:2! z/c:4!", "1xb");
+        check(leaves(1), "x/a:1@ y/b:2! z/c:4!", "");
+        check(leaves(3), "x/a:1! y/b:1! z/c:1!", "3xa");
+    }
+
+    #[test]
+    fn who_waits_for_its_queue_has_no_request() {
+        let waits_for = |reason: &str| {
+            let conditions = json!([{"reason": reason}]);
+            let status = [("schedulingConditions".to_owned(), conditions)].into();
+            PodGroup { status, ..group(json!({"minMember": 2})) }
+        };
+        let waiting = pods("a:1! b:1!");
+        let by_room = waits_for("PodSchedulingErrors");
+        let name = plan(&by_room, &waiting, &[], now(), &options()).create.unwrap().name;
+        let there = existing(&name, json!([]));
+        for reason in
+            ["OverLimit", "QueueDoesNotExist", "NonPreemptibleOverQuota", "PreemptionDelayNotElapsed"]
+        {
+            let group = waits_for(reason);
+            assert_eq!(plan(&group, &waiting, &[], now(), &options()), Plan::default(), "{reason}");
+            let late = plan(&group, &waiting, std::slice::from_ref(&there), now(), &options());
+            assert_eq!((late.delete, late.create), (vec![there.clone()], None), "{reason}");
+        }
     }
 
     #[test]

@@ -8,15 +8,17 @@
 //! - *whole gangs*, where the autoscaler speaks ProvisioningRequest: one request per gang that waits, for its minimum, all or
 //!   nothing. Its pods are marked as consumers of it, so that the same capacity is not asked for twice.
 //!
-//! Nothing of this happens for pods that nobody has marked unschedulable.
+//! Nothing of this happens for pods that nobody has marked unschedulable, nor while a gang waits for its queue or for its time,
+//! which no node changes.
 
 pub mod fractions;
 pub mod gangs;
 pub mod run;
+pub mod shortfall;
 
 use std::time::Duration;
 
-use muster_runtime::common::Pod;
+use muster_runtime::common::{Pod, PodGroup};
 use muster_runtime::object::{Condition, Meta, Strings, condition};
 use serde::Deserialize;
 use serde_json::Value;
@@ -111,4 +113,35 @@ fn unschedulable(pod: &Pod) -> Option<&Condition> {
 /// It waits for a node and will take one.
 fn waits(pod: &Pod) -> bool {
     !pod.is_bound() && !pod.is_over() && !pod.metadata.deleting()
+}
+
+/// Whether nodes would help a gang, as far as its scheduler says why it waits: not if it waits for its queue, or for its time.
+fn room_would_help(group: &PodGroup) -> bool {
+    let other = ["QueueDoesNotExist", "OverLimit", "NonPreemptibleOverQuota", "PreemptionDelayNotElapsed"];
+    let conditions = group.status.get("schedulingConditions").and_then(Value::as_array);
+    let last = conditions.and_then(|conditions| conditions.last());
+    last.and_then(|condition| condition["reason"].as_str()).is_none_or(|reason| !other.contains(&reason))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn who_waits_for_its_queue_or_its_time_asks_for_nothing() {
+        let check = |status: Value, expected: bool| {
+            let group: PodGroup = serde_json::from_value(json!({"status": status})).unwrap();
+            assert_eq!(room_would_help(&group), expected, "{status}");
+        };
+        check(json!({}), true);
+        check(json!({"schedulingConditions": []}), true);
+        check(json!({"schedulingConditions": [{"reason": "OverLimit"}]}), false);
+        check(json!({"schedulingConditions": [{"reason": "NonPreemptibleOverQuota"}]}), false);
+        check(
+            json!({"schedulingConditions": [{"reason": "OverLimit"}, {"reason": "PodSchedulingErrors"}]}),
+            true,
+        );
+        check(json!({"schedulingConditions": "nonsense"}), true);
+    }
 }

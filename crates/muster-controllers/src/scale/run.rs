@@ -14,7 +14,9 @@ use muster_runtime::{Context, Key, Store};
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::{Namespace, Options, PodTemplate, ProvisioningRequest, fractions, gangs, unschedulable};
+use super::{
+    Namespace, Options, PodTemplate, ProvisioningRequest, fractions, gangs, room_would_help, unschedulable,
+};
 use crate::accounts::{Members, group_of};
 use crate::optional::Optional;
 
@@ -60,10 +62,7 @@ pub fn start(cx: &Context, options: Options) -> impl Future<Output = ()> + Send 
     scale.pods.observe(move |change| observer.pod_changed(change));
     let observer = scale.clone();
     scale.groups.observe(move |change| {
-        let same = change.old.zip(change.new).is_some_and(|(old, new)| old.spec == new.spec);
-        if let Some(group) = change.latest().filter(|_| !same && observer.follows()) {
-            observer.gangs.add_after(group.key(), LOOK_AFTER);
-        }
+        observer.group_changed(change);
     });
     let observer = scale.clone();
     scale.requests.store.observe(move |change| {
@@ -114,6 +113,19 @@ impl Scale {
         }
     }
 
+    fn group_changed(&self, change: &Change<'_, PodGroup>) {
+        let Some(group) = change.latest() else { return };
+        let both = change.old.zip(change.new);
+        let as_before = both.is_none_or(|(old, new)| room_would_help(old) == room_would_help(new));
+        if !as_before && !lock(&self.candidates).is_empty() {
+            self.fractions.add_after((), LOOK_AFTER);
+        }
+        let same = as_before && both.is_some_and(|(old, new)| old.spec == new.spec);
+        if !same && self.follows() {
+            self.gangs.add_after(group.key(), LOOK_AFTER);
+        }
+    }
+
     fn follows(&self) -> bool {
         self.follows_gangs.load(Ordering::Acquire)
     }
@@ -126,7 +138,7 @@ impl Scale {
             });
             let pods = candidates.iter().filter_map(|key| self.pods.get(key));
             let stuck = pods.filter(|pod| fractions::is_stuck(pod, &self.options));
-            stuck.filter(|pod| self.room_would_help(pod)).collect()
+            stuck.filter(|pod| self.nodes_would_help(pod)).collect()
         };
         let scaling = self.pods.in_namespace(&self.options.namespace);
         let cooled_at = *lock(&self.cooled_at);
@@ -153,9 +165,9 @@ impl Scale {
         Ok(if stuck.is_empty() || left.is_zero() { Next::Idle } else { Next::After(left) })
     }
 
-    fn room_would_help(&self, pod: &Pod) -> bool {
+    fn nodes_would_help(&self, pod: &Pod) -> bool {
         let group = group_of(pod).and_then(|key| self.groups.get(&key));
-        group.is_none_or(|group| fractions::room_would_help(&group))
+        group.is_none_or(|group| room_would_help(&group))
     }
 
     async fn create_scaling_pod(&self, body: &serde_json::Value) -> Result<(), ApiError> {

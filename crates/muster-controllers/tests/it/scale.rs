@@ -109,3 +109,51 @@ async fn a_gang_that_waits_has_one_request() {
     cluster.until(SOON, "0", async |c| count(c, REQUESTS).await).await;
     cluster.until(SOON, "0", async |c| count(c, TEMPLATES).await).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn nodes_are_asked_for_only_while_they_would_help() {
+    let cluster = cluster().await;
+    cluster.server.install_crds(vec![request_crd()]).unwrap();
+    cluster.start(|cx| scale::start(cx, Options::default()));
+    let waits_for = async |reason: &str| {
+        let condition = json!({"type": "UnschedulableOnNodePool", "nodePool": "default", "status": "True", "message": "",
+            "reason": reason, "transitionID": "0", "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        let status = json!({"status": {"schedulingConditions": [condition]}});
+        cluster.patch(&format!("{GROUPS}/g/status"), status).await;
+    };
+    cluster.post(GROUPS, group("g", "nowhere", 2)).await;
+    waits_for("QueueDoesNotExist").await;
+    for name in ["a", "b"] {
+        cluster.post(PODS, member(name, "g")).await;
+        give_up_on(&cluster, name).await;
+    }
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    assert_eq!(count(&cluster, REQUESTS).await, "0", "there is no such queue");
+    // The pods say the same as before: what the group waits for is enough.
+    waits_for("PodSchedulingErrors").await;
+    cluster.until(SOON, "1", async |c| count(c, REQUESTS).await).await;
+    waits_for("OverLimit").await;
+    cluster.until(SOON, "0", async |c| count(c, REQUESTS).await).await;
+    cluster.until(SOON, "0", async |c| count(c, TEMPLATES).await).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_of_three_subgroups_is_asked_for() {
+    let cluster = cluster().await;
+    cluster.server.install_crds(vec![request_crd()]).unwrap();
+    cluster.start(|cx| scale::start(cx, Options::default()));
+    let mut gang = group("g", "team", 1);
+    let leaf = |name: &str| json!({"name": name, "minMember": 1});
+    gang["spec"] = json!({"queue": "team", "minSubGroup": 1, "subGroups": [leaf("x"), leaf("y"), leaf("z")]});
+    cluster.post(GROUPS, gang).await;
+    for name in ["x", "y", "z"] {
+        let mut pod = member(name, "g");
+        pod["metadata"]["labels"] = json!({"kai.scheduler/subgroup-name": name});
+        cluster.post(PODS, pod).await;
+        give_up_on(&cluster, name).await;
+    }
+    cluster.until(Duration::from_secs(90), "1", async |c| count(c, REQUESTS).await).await;
+    let made = items(&cluster, REQUESTS).await;
+    assert_eq!(made[0]["spec"]["podSets"][0]["count"], 1);
+    assert_eq!(made[0]["spec"]["podSets"].as_array().unwrap().len(), 1);
+}

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 pub use plan::CONFIG_FLAGS;
-pub use run::{Options, start};
+pub use run::{Options, made, start};
 
 /// The Config that counts. There is one per cluster.
 pub const CONFIG: &str = "kai-config";

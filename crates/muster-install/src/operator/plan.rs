@@ -16,7 +16,6 @@ use crate::component::Component;
 use crate::monitoring;
 use crate::objects::{self, path, split_image};
 use crate::settings::{Set, Settings, Shard};
-use crate::workload::FLAGS;
 
 /// What the operator knows besides the Config.
 #[derive(Debug, Clone, PartialEq)]
@@ -208,13 +207,13 @@ fn settings(spec: &Value, around: &Surroundings, warnings: &mut Vec<String>) -> 
             continue;
         }
         let mut set = service(spec, field, base(name, &[*component]), around, warnings);
-        set.args = flags(spec, *component, FLAGS, warnings);
+        set.args = flags(spec, *component);
         out.sets.push(set);
     }
     // The binder is a Deployment of its own here, because the Config has settings for it. Schedulers bind by themselves all
-    // the same, so they are told what the binder is told; what is wrong with that was said already.
+    // the same, so they are told what the binder is told.
     out.scheduler = service(spec, "scheduler", base("", &[Component::Scheduler]), around, warnings);
-    out.scheduler.args = flags(spec, Component::Binder, FLAGS, &mut Vec::new());
+    out.scheduler.args = flags(spec, Component::Binder);
     if spec.pointer("/scheduler/service/enabled").and_then(Value::as_bool) == Some(false) {
         out.scheduler.replicas = 0;
         warnings.push("spec.scheduler.service.enabled is false, so nothing is scheduled".to_owned());
@@ -246,6 +245,9 @@ pub const CONFIG_FLAGS: &[(&str, Component, &str)] = &[
     ("/admission/blockNvidiaVisibleDevices", Component::Admission, "block-nvidia-visible-devices"),
     ("/admission/gpuPodRuntimeClassName", Component::Admission, "gpu-fraction-runtime-class-name"),
     ("/admission/gpuFractionRuntimeClassName", Component::Admission, "gpu-fraction-runtime-class-name"),
+    ("/admission/queueLabelSelector", Component::Admission, "only-pods-with-queue"),
+    ("/global/podLabelSelector", Component::Admission, "pod-label-selector"),
+    ("/global/namespaceLabelSelector", Component::Admission, "namespace-label-selector"),
     ("/podGrouper/args/gangScheduleKnative", Component::Grouper, "knative-gang-schedule"),
     (
         "/podGrouper/args/defaultPrioritiesConfigMapName",
@@ -273,14 +275,16 @@ pub const CONFIG_FLAGS: &[(&str, Component, &str)] = &[
     ),
 ];
 
-/// The flags for a component that the Config asks for. Of two that mean the same, the later one counts. What the command line
-/// does not know is a warning.
-fn flags(spec: &Value, component: Component, known: &[&str], warnings: &mut Vec<String>) -> Vec<String> {
+/// The ConfigMap that the grouper reads priorities from.
+const PRIORITIES_FROM: [&str; 2] =
+    ["default-priorities-configmap-name", "default-priorities-configmap-namespace"];
+
+/// The flags for a component that the Config asks for. Of two that mean the same, the later one counts.
+fn flags(spec: &Value, component: Component) -> Vec<String> {
     let mut found: BTreeMap<&str, String> = BTreeMap::new();
     for (pointer, _, flag) in CONFIG_FLAGS.iter().filter(|(_, whose, _)| *whose == component) {
         let text = match spec.pointer(pointer) {
             None | Some(Value::Null | Value::Array(_)) => continue,
-            Some(Value::String(text)) if text.is_empty() => continue,
             Some(Value::String(text)) => text.clone(),
             // A selector.
             Some(Value::Object(labels)) => {
@@ -290,11 +294,13 @@ fn flags(spec: &Value, component: Component, known: &[&str], warnings: &mut Vec<
             }
             Some(other) => other.to_string(),
         };
-        if known.contains(flag) {
+        if !text.is_empty() {
             found.insert(flag, text);
-        } else {
-            warnings.push(format!("spec{} has no effect in this version", pointer.replace('/', ".")));
         }
+    }
+    // One says nothing without the other.
+    if !PRIORITIES_FROM.iter().all(|flag| found.contains_key(flag)) {
+        PRIORITIES_FROM.iter().for_each(|flag| drop(found.remove(flag)));
     }
     found.into_iter().map(|(flag, text)| format!("--{flag}={text}")).collect()
 }
@@ -308,11 +314,13 @@ const NO_EFFECT: &[(&str, &str)] = &[
     ("/binder/resourceReservation/podResources", "the pods ask for what they need"),
     ("/binder/resourceReservation/reservationPodSecurityContext", "the pods need none"),
     ("/binder/resourceReservation/reservationContainerSecurityContext", "the pods need none"),
-    ("/admission/queueLabelSelector", "the webhooks look at the scheduler's name"),
     ("/admission/mutatingWebhookConfigurationName", "the configuration is called muster-admission"),
     ("/admission/validatingWebhookConfigurationName", "the configuration is called muster-admission"),
     ("/queueController/metricsNamespace", "metrics keep KAI's prefix, kai_"),
-    ("/queueController/queueLabelToMetricLabel", "join on the labels of kai_queue_info"),
+    (
+        "/queueController/queueLabelToMetricLabel",
+        "metrics of queues carry the queue's name only; where kube-state-metrics exports labels of queues, join by queue_name",
+    ),
     ("/prometheus/instanceName", "Muster deploys no Prometheus of its own"),
     ("/prometheus/storageSize", "Muster deploys no Prometheus of its own"),
     ("/prometheus/retentionPeriod", "Muster deploys no Prometheus of its own"),
@@ -845,12 +853,7 @@ mod tests {
 
     #[track_caller]
     fn check_flags(spec: Value, component: Component, expected: &[&str]) {
-        let all: Vec<&str> = CONFIG_FLAGS.iter().map(|(.., flag)| *flag).collect();
-        let mut warnings = Vec::new();
-        assert_eq!(flags(&spec, component, &all, &mut warnings), expected);
-        assert_eq!(warnings, Vec::<String>::new());
-        assert_eq!(flags(&spec, component, &[], &mut warnings), Vec::<String>::new());
-        assert!(!warnings.is_empty(), "a flag that the command line lacks is said, not passed");
+        assert_eq!(flags(&spec, component), expected);
     }
 
     #[test]
@@ -869,6 +872,16 @@ mod tests {
             json!({"global": {"podLabelSelector": {"a": "b", "c": "d"}}}),
             Component::Grouper,
             &["--pod-label-selector=a=b,c=d"],
+        );
+        check_flags(
+            json!({"global": {"podLabelSelector": {}}, "admission": {"queueLabelSelector": true}}),
+            Component::Admission,
+            &["--only-pods-with-queue=true"],
+        );
+        check_flags(
+            json!({"podGrouper": {"args": {"defaultPrioritiesConfigMapName": "alone", "gangScheduleKnative": false}}}),
+            Component::Grouper,
+            &["--knative-gang-schedule=false"],
         );
         check_flags(
             json!({"binder": {"volumeBindingTimeoutSeconds": 7, "resourceReservation": {"appLabel": "x"}}}),

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::plan::{self, Plan, Surroundings};
 use super::{CONFIG, Config, MANAGED_BY, SchedulingShard};
-use crate::objects::{APPLIED, path};
+use crate::objects::{APPLIED, is_shared, marked, path};
 
 /// What the operator is told.
 #[derive(Debug, Clone, PartialEq)]
@@ -89,12 +89,7 @@ async fn look(
     let all = shards.all();
     let live: Vec<&SchedulingShard> =
         all.iter().map(AsRef::as_ref).filter(|s| !s.metadata.deleting()).collect();
-    let mut there = BTreeMap::new();
-    let mut monitoring = false;
-    for (version, kind, plural, _) in APPLIED.iter().filter(|(_, kind, ..)| MADE.contains(kind)) {
-        let found = list(&cx.api, version, kind, plural, &mut there).await?;
-        monitoring |= *kind == "ServiceMonitor" && found;
-    }
+    let (mut there, monitoring) = made(&cx.api).await?;
     let around =
         Surroundings { image: options.image.clone(), namespace: options.namespace.clone(), monitoring };
     let plan = plan::plan(&config, &live, &around);
@@ -139,8 +134,10 @@ async fn apply(
             // A namespace that is there belongs to whoever made it.
             Ok(_) => {}
             Err(error) if error.not_found() => {
-                if let Err(error) = cx.api.apply_path(&path, namespace).await {
-                    fail(&path, error);
+                let collection = path.rsplit_once('/').map_or("", |(collection, _)| collection);
+                match cx.api.create_path(collection, &marked(namespace)).await {
+                    Err(error) if !error.already_exists() => fail(&path, error),
+                    _ => {}
                 }
             }
             Err(error) => fail(&path, error),
@@ -150,6 +147,20 @@ async fn apply(
         let Some(path) = path(object) else { continue };
         if there.get(&path).is_some_and(|found| plan::covers(found, object)) {
             continue;
+        }
+        // Somebody else may have made it, and would miss it once it goes with the Config: it serves as it is.
+        if is_shared(object) && !there.contains_key(&path) {
+            match cx.api.get_path(&path).await {
+                Ok(found) => {
+                    there.insert(path, found);
+                    continue;
+                }
+                Err(error) if error.not_found() => {}
+                Err(error) => {
+                    fail(&path, error);
+                    continue;
+                }
+            }
         }
         match cx.api.apply_path(&path, object).await {
             Ok(applied) => {
@@ -169,6 +180,17 @@ async fn apply(
         }
     }
     first.map(|error| (failures, error))
+}
+
+/// Everything that the operator made, by its path; and whether the kinds of the Prometheus operator are served.
+pub async fn made(api: &Api) -> Result<(BTreeMap<String, Value>, bool), ApiError> {
+    let mut there = BTreeMap::new();
+    let mut monitoring = false;
+    for (version, kind, plural, _) in APPLIED.iter().filter(|(_, kind, ..)| MADE.contains(kind)) {
+        let found = list(api, version, kind, plural, &mut there).await?;
+        monitoring |= *kind == "ServiceMonitor" && found;
+    }
+    Ok((there, monitoring))
 }
 
 /// Reads what the operator made of one kind. Out: whether the kind is served at all.

@@ -5,6 +5,7 @@ use muster_apiserver::ApiServer;
 use muster_runtime::api::Delete;
 use muster_runtime::{Api, Clock, Context};
 use muster_scheduler::Options;
+use muster_sim::Component;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -33,6 +34,16 @@ pub async fn cluster(nodes: usize, gpus: u32) -> Cluster {
 }
 
 pub async fn cluster_with(nodes: usize, gpus: u32, scheduling: Options) -> Cluster {
+    cluster_without(None, nodes, gpus, scheduling).await
+}
+
+/// With all simulated controllers but one.
+pub async fn cluster_without(
+    absent: Option<Component>,
+    nodes: usize,
+    gpus: u32,
+    scheduling: Options,
+) -> Cluster {
     let base = "2026-01-01T00:00:00Z".parse().unwrap();
     let clock = Clock::starting_at(base);
     let server = ApiServer::new(muster_apiserver::Options {
@@ -46,6 +57,7 @@ pub async fn cluster_with(nodes: usize, gpus: u32, scheduling: Options) -> Clust
     let api = Api::new(kube::Client::new(server.clone(), "default"), "test");
     let options = muster_sim::Options {
         fleet: muster_sim::Fleet::simple(nodes, gpus).unwrap(),
+        components: Component::all().into_iter().filter(|component| Some(*component) != absent).collect(),
         ..muster_sim::Options::default()
     };
     let client = kube::Client::new(server.clone(), "default");

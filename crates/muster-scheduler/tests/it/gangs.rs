@@ -1,7 +1,8 @@
 //! Gangs on a live cluster.
 
-use crate::cluster::cluster;
-use muster_scheduler::Options;
+use crate::cluster::{cluster, cluster_without, pod};
+use muster_scheduler::{Limits, Options};
+use muster_sim::Component;
 use serde_json::json;
 use std::time::Duration;
 
@@ -82,4 +83,35 @@ async fn a_restart_finds_everything_again() {
     tokio::time::sleep(Duration::from_secs(10)).await;
     cluster.eventually("a", "0 waiting, 0 bound, 2 running").await;
     cluster.eventually("b", "1 waiting, 0 bound, 0 running").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_whose_volumes_do_not_come_hold_nobody_up() {
+    let limits = Limits { binds: 2, steps: 4, ..Limits::default() };
+    let cluster =
+        cluster_without(Some(Component::Volumes), 2, 8, Options { limits, ..Options::default() }).await;
+    let class = json!({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "never"},
+        "provisioner": "nobody.example.com", "volumeBindingMode": "WaitForFirstConsumer"});
+    cluster.create("/apis/storage.k8s.io/v1/storageclasses", class).await;
+    cluster.group("v", "q", 1).await;
+    for i in 0..6 {
+        let name = format!("v-{i}");
+        let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name},
+            "spec": {"storageClassName": "never", "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
+        cluster.create("/api/v1/namespaces/default/persistentvolumeclaims", claim).await;
+        let mut pod = pod(&name, "v", 1);
+        pod["spec"]["volumes"] = json!([{"name": "d", "persistentVolumeClaim": {"claimName": name}}]);
+        cluster.create("/api/v1/namespaces/default/pods", pod).await;
+    }
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let begun = tokio::time::Instant::now();
+    cluster.gang("a", "q", 2, 2, 1).await;
+    cluster.eventually("a", "0 waiting, 0 bound, 2 running").await;
+    assert!(begun.elapsed() < Duration::from_secs(10), "virtual time: far less than a volume may take");
+    // Nor does it keep others from being told why they wait.
+    cluster.gang("b", "q", 1, 1, 9).await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let pod = cluster.get("/api/v1/namespaces/default/pods/b-0").await;
+    assert_eq!(pod["status"]["conditions"][0]["reason"], "Unschedulable", "{pod}");
+    cluster.eventually("v", "6 waiting, 0 bound, 0 running").await;
 }

@@ -77,14 +77,7 @@ impl Cluster {
 
     /// Starts admission and waits until it is registered and asked.
     pub async fn admit(&self, options: Options) -> Admission {
-        let cancel = self.cancel.child_token();
-        let client = kube::Client::new(self.server.clone(), "default");
-        let (cx, events) = Context::new(client, "test", Clock::system(), cancel.clone());
-        let mut tasks = JoinSet::new();
-        tasks.spawn(events);
-        tasks.spawn(muster_webhook::start(&cx, options));
-        cx.watch(&mut tasks);
-        let admission = Admission { cancel, tasks };
+        let admission = self.start(options);
         eventually("registered and asked", async || {
             // Refused only once admission is in front.
             let probe =
@@ -93,6 +86,18 @@ impl Cluster {
         })
         .await;
         admission
+    }
+
+    /// Starts admission.
+    pub fn start(&self, options: Options) -> Admission {
+        let cancel = self.cancel.child_token();
+        let client = kube::Client::new(self.server.clone(), "default");
+        let (cx, events) = Context::new(client, "test", Clock::system(), cancel.clone());
+        let mut tasks = JoinSet::new();
+        tasks.spawn(events);
+        tasks.spawn(muster_webhook::start(&cx, options));
+        cx.watch(&mut tasks);
+        Admission { cancel, tasks }
     }
 
     pub async fn send(&self, line: &str, body: Value) -> Answer {

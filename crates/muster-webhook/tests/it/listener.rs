@@ -5,14 +5,15 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use muster_webhook::Options;
+use muster_webhook::{Options, Reach};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
+use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, eventually, queue};
 
 /// Where the registered webhooks are, and whom to trust.
 async fn registered(cluster: &Cluster) -> (String, String) {
@@ -93,4 +94,30 @@ async fn ends_although_a_client_stays_connected() {
     let silent = TcpStream::connect(&address).await.unwrap();
     tokio::time::timeout(Duration::from_secs(8), admission.stop()).await.expect("it ends in good time");
     drop(silent);
+}
+
+/// What becomes of a request for a queue when nobody answers, as registered.
+async fn policy(cluster: &Cluster) -> String {
+    let path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/muster-admission";
+    let found = cluster.get(path).await;
+    let queues = |webhook: &&Value| webhook["name"].as_str().is_some_and(|name| name.starts_with("queues."));
+    let queues = found["webhooks"].as_array().into_iter().flatten().find(queues);
+    queues.map_or_else(|| "none".into(), |webhook| webhook["failurePolicy"].as_str().unwrap().to_owned())
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_reach_it_goes_on() {
+    let cluster = Cluster::new().await;
+    let mut options = Options::local(0, false);
+    // Nobody listens there.
+    options.registration.reach = Reach::Url(Some("https://127.0.0.1:1".into()));
+    let admission = cluster.start(options);
+    eventually("registered", async || (policy(&cluster).await != "none").then_some(())).await;
+    // What admission would refuse: it has no resources.
+    cluster.ok("POST /apis/scheduling.run.ai/v2/queues", queue("wrong", "", json!({}))).await;
+    assert_eq!(policy(&cluster).await, "Ignore");
+    admission.stop().await;
+    let admission = cluster.admit(Options::local(0, false)).await;
+    eventually("strict once it is heard", async || (policy(&cluster).await == "Fail").then_some(())).await;
+    admission.stop().await;
 }
