@@ -95,6 +95,8 @@ pub fn access(component: Component) -> Vec<(Place, Vec<Rule>)> {
                 vec![
                     rule("", &["pods", "nodes", "namespaces"], READ),
                     rule("scheduling.run.ai", &["podgroups"], READ),
+                    // An autoscaler finds what it made room for by an annotation on the pods.
+                    rule("", &["pods"], &["patch"]),
                     rule("", &["podtemplates"], &["get", "list", "watch", "create", "patch", "delete"]),
                     rule(
                         "autoscaling.x-k8s.io",
@@ -237,8 +239,8 @@ fn scheduler() -> Vec<Rule> {
         rule("", &["pods/binding"], &["create"]),
         rule("", &["pods"], &["patch", "delete"]),
         rule("scheduling.run.ai", &["bindrequests"], &["create", "patch", "delete"]),
-        // Whether a scheduler of another make answers to a name of ours: its lease says so.
-        rule("coordination.k8s.io", &["leases"], &["get"]),
+        // Whether another scheduler answers to a name of ours: its lease says so, wherever it is.
+        rule("coordination.k8s.io", &["leases"], &["get", "list"]),
         // What it says about it.
         rule("", &["pods/status"], &["patch"]),
         rule("scheduling.run.ai", &["podgroups", "podgroups/status"], &["patch"]),
@@ -431,7 +433,7 @@ fn operator() -> Vec<Rule> {
     let mut rules = vec![
         rule("kai.scheduler", &["configs", "schedulingshards"], READ),
         rule("kai.scheduler", &["configs/status", "schedulingshards/status"], &["patch"]),
-        rule("", &["namespaces"], &["get", "create", "patch"]),
+        rule("", &["namespaces"], &["get", "create"]),
         rule("", &["serviceaccounts", "services", "configmaps"], keep),
         rule("apps", &["deployments"], keep),
         rule("policy", &["poddisruptionbudgets"], keep),
@@ -643,6 +645,9 @@ mod tests {
         check("muster-controllers patch scheduling.run.ai:queues /q", false);
         check("muster-controllers create :pods/binding a/p", false);
         check("muster-controllers create :pods kai-scale-adjust/p", true);
+        check("muster-controllers create :namespaces /x", false);
+        check("muster-scheduler create :namespaces /x", false);
+        check("muster-scheduler create :serviceaccounts kai-resource-reservation/x", false);
         check("muster-admission get :secrets muster-system/muster-admission-certificates", true);
         check("muster-admission get :secrets muster-system/other", false);
         check(
@@ -672,6 +677,226 @@ mod tests {
         check("muster-admission patch kueue.x-k8s.io:localqueues a/q", false);
         check("muster-admission list grove.io:podcliquesets /", true);
         check("nobody list :pods /", false);
+    }
+
+    /// What the code of each component asks for besides its leases and events, as `verbs group:resources`, and where if not everywhere.
+    const ASKS: &[(Component, &[&str])] = &[
+        (
+            Component::Scheduler,
+            &[
+                "list,watch :pods,nodes,namespaces,configmaps,persistentvolumes,persistentvolumeclaims,resourcequotas",
+                "list,watch policy:poddisruptionbudgets",
+                "list,watch storage.k8s.io:storageclasses,csinodes",
+                "list,watch resource.k8s.io:resourceclaims,resourceslices,deviceclasses",
+                "list,watch scheduling.k8s.io:priorityclasses,podgroups,workloads",
+                "list,watch scheduling.volcano.sh:podgroups,queues",
+                "list,watch topology.volcano.sh:hypernodes",
+                "list,watch scheduler.tensorstack.dev:podgroups,queues",
+                "list,watch scheduling.sigs.k8s.io:podgroups,elasticquotas",
+                "list,watch scheduling.run.ai:podgroups,queues,bindrequests",
+                "list,watch kai.scheduler:topologies",
+                "list,watch scheduler.grove.io:podgangs",
+                "list,watch topology.node.k8s.io:noderesourcetopologies",
+                "create :pods/binding",
+                "get,patch,delete :pods",
+                "patch :pods/status",
+                "get,create,delete scheduling.run.ai:bindrequests",
+                "patch scheduling.run.ai:podgroups,podgroups/status",
+                "create,patch scheduling.volcano.sh:podgroups",
+                "get apps:replicasets,statefulsets,daemonsets",
+                "get batch:jobs",
+                "get,list coordination.k8s.io:leases",
+            ],
+        ),
+        (
+            Component::Binder,
+            &[
+                "list,watch :nodes,configmaps,pods",
+                "list,watch scheduling.run.ai:bindrequests",
+                "get :pods,nodes,configmaps,persistentvolumes,persistentvolumeclaims",
+                "create :pods/binding",
+                "patch :pods,pods/status,persistentvolumes,persistentvolumeclaims",
+                "get storage.k8s.io:storageclasses",
+                "create,patch,delete :configmaps",
+                "get,create,patch,delete resource.k8s.io:resourceclaims",
+                "patch resource.k8s.io:resourceclaims/status",
+                "get,create,delete scheduling.run.ai:bindrequests",
+                "patch scheduling.run.ai:bindrequests/status",
+                "create,patch,delete :pods @reservation namespace",
+            ],
+        ),
+        (
+            Component::Grouper,
+            &[
+                "list,watch :pods,configmaps,namespaces",
+                "list,watch scheduling.k8s.io:priorityclasses",
+                "get,list,watch,create,patch scheduling.run.ai:podgroups",
+                "patch :pods",
+                "get,list,watch apps:replicasets",
+            ],
+        ),
+        (
+            Component::Podgroups,
+            &[
+                "list,watch :pods,nodes",
+                "list,watch scheduling.run.ai:podgroups,queues",
+                "patch scheduling.run.ai:podgroups/status",
+                "patch scheduling.sigs.k8s.io:podgroups",
+                "patch scheduler.tensorstack.dev:podgroups/status",
+                "patch scheduling.k8s.io:podgroups/status",
+            ],
+        ),
+        (
+            Component::Queues,
+            &[
+                "list,watch :pods,nodes",
+                "list,watch scheduling.run.ai:podgroups,queues",
+                "patch scheduling.run.ai:queues/status",
+                "patch scheduling.sigs.k8s.io:elasticquotas",
+                "patch scheduling.volcano.sh:queues/status",
+                "patch scheduler.tensorstack.dev:queues/status",
+            ],
+        ),
+        (
+            Component::ScaleAdjuster,
+            &[
+                "list,watch :pods",
+                "list,watch scheduling.run.ai:podgroups",
+                // The annotation that says for whose pods room was made.
+                "get,patch :pods",
+                "create,delete :podtemplates",
+                "get,list,watch,create,delete autoscaling.x-k8s.io:provisioningrequests",
+                "create,delete :pods @scaling namespace",
+                "patch :pods/status @scaling namespace",
+            ],
+        ),
+        (
+            Component::Admission,
+            &[
+                "list,watch :namespaces",
+                "list,watch scheduling.run.ai:queues",
+                "list,watch kueue.x-k8s.io:localqueues",
+                "list,watch scheduling.k8s.io:priorityclasses",
+                "list,watch node.k8s.io:runtimeclasses",
+                "list,watch grove.io:podcliquesets,podcliques,podcliquescalinggroups,clustertopologybindings",
+                "create admissionregistration.k8s.io:mutatingwebhookconfigurations,validatingwebhookconfigurations",
+                "get,patch admissionregistration.k8s.io:mutatingwebhookconfigurations,validatingwebhookconfigurations =muster-admission",
+                "create :secrets @own namespace",
+                "get,update :secrets @own namespace =muster-admission-certificates",
+            ],
+        ),
+        (
+            Component::Operator,
+            &[
+                "list,watch kai.scheduler:configs,schedulingshards",
+                "patch kai.scheduler:configs/status,schedulingshards/status",
+                "get,create :namespaces",
+                "get,list,create,patch,delete :serviceaccounts,services,configmaps",
+                "get,list,create,patch,delete apps:deployments",
+                "get,list,create,patch,delete policy:poddisruptionbudgets",
+                "get,list,create,patch,delete networking.k8s.io:networkpolicies",
+                "get,list,create,patch,delete rbac.authorization.k8s.io:clusterroles,clusterrolebindings,roles,rolebindings",
+                "get,list,create,patch,delete monitoring.coreos.com:servicemonitors,prometheusrules",
+            ],
+        ),
+        (
+            Component::Kueue,
+            &[
+                "list,watch kueue.x-k8s.io:localqueues,cohorts,workloadpriorityclasses,clusterqueues,resourceflavors",
+                "list,watch kueue.x-k8s.io:admissionchecks,topologies",
+                "patch kueue.x-k8s.io:clusterqueues,resourceflavors,admissionchecks,topologies",
+                "get,list,watch,create,patch,delete kueue.x-k8s.io:workloads",
+                "patch kueue.x-k8s.io:workloads/status,clusterqueues/status,localqueues/status,cohorts/status",
+                "list,watch,patch,delete batch:jobs",
+                "list,watch,patch,delete :pods",
+            ],
+        ),
+        (
+            Component::Grove,
+            &[
+                "get,list,watch,patch grove.io:podcliquesets,clustertopologybindings",
+                "get,list,watch,create,patch,delete grove.io:podcliques,podcliquescalinggroups",
+                "patch grove.io:podcliquesets/status,podcliques/status,podcliquescalinggroups/status",
+                "get,list,watch,create,patch,delete scheduler.grove.io:podgangs",
+                "get,list,watch,create,patch,delete :pods,services,serviceaccounts",
+                "create :secrets",
+                "get,create,patch,delete rbac.authorization.k8s.io:roles,rolebindings",
+                "get,create,patch,delete autoscaling:horizontalpodautoscalers",
+                "get,create,patch,delete resource.k8s.io:resourceclaims",
+                "get resource.k8s.io:resourceclaimtemplates",
+                "get,create,delete kai.scheduler:topologies",
+            ],
+        ),
+        (Component::BackendKai, &["get,list,watch,create,patch,delete scheduling.run.ai:podgroups"]),
+        (
+            Component::BackendDefault,
+            &[
+                "get,list,watch,create,patch,delete scheduling.k8s.io:workloads,podgroups",
+                "list,watch :nodes,pods",
+                "patch scheduler.grove.io:podgangs",
+            ],
+        ),
+        (
+            Component::BackendKoordinator,
+            &["get,list,watch,create,patch,delete scheduling.sigs.k8s.io:podgroups"],
+        ),
+        (Component::BackendVolcano, &["get,list,watch,create,patch,delete scheduling.volcano.sh:podgroups"]),
+        (Component::BackendT9k, &["get,list,watch,create,patch,delete scheduler.tensorstack.dev:podgroups"]),
+        (Component::BackendMuster, &["list,watch scheduler.grove.io:podgangs"]),
+    ];
+
+    /// What its own roles let a component do, without those that others in its process have.
+    fn may(component: Component, place: Place, request: Request<'_>) -> bool {
+        let here = |(other, _): &(Place, Vec<Rule>)| *other == place || *other == Place::Cluster;
+        let rules = access(component).into_iter().filter(here).flat_map(|(_, rules)| rules);
+        rules.into_iter().any(|rule| covers(&rule.render(), request))
+    }
+
+    #[test]
+    fn every_component_may_do_what_its_code_does() {
+        assert_eq!(ASKS.iter().map(|(component, _)| *component).collect::<Vec<_>>(), Component::ALL);
+        let own = ["get,create,patch coordination.k8s.io:leases @own namespace"];
+        for (component, asks) in ASKS {
+            for ask in asks.iter().chain(&own) {
+                let (ask, name) = ask.split_once(" =").unwrap_or((ask, ""));
+                let (ask, place) = ask.split_once(" @").unwrap_or((ask, "everywhere"));
+                let places = [Place::Cluster, Place::Own, Place::Reservations, Place::Scaling];
+                let place = places.into_iter().find(|p| p.words() == place).unwrap();
+                let (verbs, what) = ask.split_once(' ').unwrap();
+                let (group, resources) = what.split_once(':').unwrap();
+                for resource in resources.split(',') {
+                    for verb in verbs.split(',') {
+                        let request = Request { verb, group, resource, namespace: "", name };
+                        assert!(may(*component, place, request), "{component}: {request:?}");
+                    }
+                }
+            }
+        }
+        // Events come of whatever a component says.
+        for component in Component::ALL {
+            let event = Request { verb: "create", group: "", resource: "events", namespace: "a", name: "" };
+            let silent = component == Component::Admission;
+            assert_eq!(may(component, Place::Cluster, event), !silent, "{component}");
+        }
+    }
+
+    /// Namespaces and their accounts come from the installation. What asks for them where they are gone is refused, says so and asks
+    /// again: a right to make any namespace or account of the cluster is too much for that.
+    #[test]
+    fn only_who_keeps_an_installation_makes_namespaces_and_accounts() {
+        for component in Component::ALL {
+            for (resource, makers) in [
+                ("namespaces", &[Component::Operator][..]),
+                // The pods of a set have an account that is made with it.
+                ("serviceaccounts", &[Component::Operator, Component::Grove]),
+            ] {
+                for place in [Place::Cluster, Place::Own, Place::Reservations, Place::Scaling] {
+                    let request = Request { verb: "create", group: "", resource, namespace: "", name: "" };
+                    let expected = makers.contains(&component);
+                    assert_eq!(may(component, place, request), expected, "{component} {resource}");
+                }
+            }
+        }
     }
 
     /// RBAC lets nobody hand out more than they have: every rule of every other component must be the operator's too.

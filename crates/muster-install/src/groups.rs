@@ -2,7 +2,7 @@
 //!
 //! In: nothing. Out: [`KINDS`], and from it the ClusterRoles for people: readers, users, queue administrators and whoever
 //! runs the platform. Must stay true: the list is that of `muster-api` and Kubernetes' own gang API (a test compares them);
-//! what only programs write, nobody is given to write.
+//! what only programs write, nobody is given to write; whoever is given a role for the cluster can look at it with `muster`.
 
 use serde_json::{Value, json};
 
@@ -104,6 +104,54 @@ pub const KINDS: &[Kind] = &[
     own("scheduling.k8s.io", "podgroups", User),
 ];
 
+/// Kinds of namespaces among them that `muster get`, `top`, `explain` and `snapshot` list.
+const LISTED: &[(&str, &str)] = &[
+    ("scheduling.run.ai", "podgroups"),
+    ("scheduling.run.ai", "bindrequests"),
+    ("scheduler.grove.io", "podgangs"),
+    ("scheduling.volcano.sh", "podgroups"),
+    ("scheduler.tensorstack.dev", "podgroups"),
+    ("scheduler.tensorstack.dev", "queues"),
+    ("scheduling.sigs.k8s.io", "podgroups"),
+    ("scheduling.sigs.k8s.io", "elasticquotas"),
+    ("scheduling.k8s.io", "podgroups"),
+    ("scheduling.k8s.io", "workloads"),
+    ("kueue.x-k8s.io", "localqueues"),
+    ("kueue.x-k8s.io", "workloads"),
+];
+
+/// And what they list of Kubernetes' own kinds.
+const LOOKED_AT: &[(&str, &[&str])] = &[
+    (
+        "",
+        &[
+            "pods",
+            "nodes",
+            "namespaces",
+            "configmaps",
+            "persistentvolumes",
+            "persistentvolumeclaims",
+            "resourcequotas",
+            "limitranges",
+        ],
+    ),
+    ("policy", &["poddisruptionbudgets"]),
+    ("storage.k8s.io", &["storageclasses", "csinodes"]),
+    ("resource.k8s.io", &["resourceclaims", "resourceslices", "deviceclasses"]),
+    ("scheduling.k8s.io", &["priorityclasses"]),
+    // Which scheduler names are answered to.
+    ("coordination.k8s.io", &["leases"]),
+];
+
+/// What `muster doctor` looks at besides.
+const EXAMINED: &[(&str, &[&str])] = &[
+    ("apiextensions.k8s.io", &["customresourcedefinitions"]),
+    ("admissionregistration.k8s.io", &["mutatingwebhookconfigurations", "validatingwebhookconfigurations"]),
+    ("", &["services"]),
+    ("discovery.k8s.io", &["endpointslices"]),
+    ("apps", &["deployments"]),
+];
+
 const READ: &[&str] = &["get", "list", "watch"];
 const WRITE: &[&str] = &["create", "update", "patch", "delete", "deletecollection"];
 
@@ -126,11 +174,14 @@ pub fn roles(labels: &Value) -> Vec<Value> {
 
     let mut edit = rules(user, WRITE);
     edit.extend(rules_of(KINDS.iter().filter(|k| k.scale), "/scale", &["get", "update", "patch"]));
+    let listed = |k: &Kind| !k.namespaced || LISTED.contains(&(k.group, k.plural));
+    let mut cluster_view = rules(listed, READ);
+    cluster_view.extend(read(LOOKED_AT));
     let mut queue_admin = rules(|_| true, READ);
+    queue_admin.extend(read(LOOKED_AT));
     queue_admin.extend(rules(|k| k.writer == QueueAdmin, WRITE));
-    queue_admin
-        .push(json!({"apiGroups": ["scheduling.k8s.io"], "resources": ["priorityclasses"], "verbs": READ}));
     let mut platform = rules(|_| true, READ);
+    platform.extend(read(LOOKED_AT).chain(read(EXAMINED)));
     platform.extend(rules(|k| matches!(k.writer, QueueAdmin | Platform), WRITE));
 
     vec![
@@ -139,7 +190,7 @@ pub fn roles(labels: &Value) -> Vec<Value> {
         role("muster-edit", &["edit"], edit),
         role("muster-admin", &["admin"], rules(local_queue, WRITE)),
         // Given on purpose, by a ClusterRoleBinding: cluster-wide kinds have no namespace to be given in.
-        role("muster-cluster-view", &[], rules(|k| !k.namespaced, READ)),
+        role("muster-cluster-view", &[], cluster_view),
         role("muster-queue-admin", &[], queue_admin),
         role("muster-platform-admin", &[], platform),
     ]
@@ -147,6 +198,12 @@ pub fn roles(labels: &Value) -> Vec<Value> {
 
 fn rules(wanted: impl Fn(&Kind) -> bool, verbs: &[&str]) -> Vec<Value> {
     rules_of(KINDS.iter().filter(|k| wanted(k)), "", verbs)
+}
+
+fn read(kinds: &'static [(&str, &[&str])]) -> impl Iterator<Item = Value> {
+    kinds
+        .iter()
+        .map(|(group, resources)| json!({"apiGroups": [group], "resources": resources, "verbs": READ}))
 }
 
 /// One rule per API group.
@@ -217,6 +274,27 @@ mod tests {
         check("muster-admin", "create", "kueue.x-k8s.io", "clusterqueues", false);
         check("muster-view", "list", "scheduling.k8s.io", "workloads", true);
         check("muster-view", "create", "scheduling.k8s.io", "workloads", false);
+        for role in ["muster-cluster-view", "muster-queue-admin", "muster-platform-admin"] {
+            for (group, plural) in LISTED {
+                assert!(KINDS.iter().any(|k| (k.group, k.plural) == (group, plural) && k.namespaced));
+                check(role, "list", group, plural, true);
+            }
+            for (group, kinds) in LOOKED_AT {
+                kinds.iter().for_each(|plural| check(role, "list", group, plural, true));
+            }
+            check(role, "list", "scheduling.run.ai", "queues", true);
+            check(role, "list", "", "secrets", false);
+            check(role, "delete", "", "pods", false);
+        }
+        for (group, kinds) in EXAMINED {
+            for plural in *kinds {
+                check("muster-platform-admin", "list", group, plural, true);
+                check("muster-platform-admin", "patch", group, plural, false);
+                check("muster-cluster-view", "list", group, plural, false);
+            }
+        }
+        check("muster-cluster-view", "list", "batch.volcano.sh", "jobs", false);
+        check("muster-cluster-view", "create", "scheduling.run.ai", "queues", false);
         check("muster-queue-admin", "delete", "scheduling.run.ai", "queues", true);
         check("muster-queue-admin", "create", "kai.scheduler", "configs", false);
         check("muster-platform-admin", "create", "kai.scheduler", "configs", true);

@@ -1,8 +1,11 @@
 //! All objects of an installation, in the order in which they are applied.
 //!
-//! In: [`Settings`]. Out: objects as JSON, and the same backwards for the way out. Must stay true: an object comes after
-//! everything that it needs (its namespace, its account, its roles), and its identity depends on the settings alone, so that
-//! applying twice changes nothing. CustomResourceDefinitions are not among them: `muster crds` has those.
+//! In: [`Settings`]. Out: objects as JSON, and the way out: what any installation may have made, backwards. Must stay true: an
+//! object comes after everything that it needs (its namespace, its account, its roles), and its identity depends on the settings
+//! alone, so that applying twice changes nothing; what others may have made under the same name ([`is_shared`]) is told apart by a
+//! mark. CustomResourceDefinitions are not among them: `muster crds` has those.
+
+use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
@@ -64,8 +67,22 @@ pub(crate) fn running(settings: &Settings) -> Vec<Value> {
     out
 }
 
-/// What an uninstallation deletes, in order. First the webhooks, so that nothing waits for a server that is gone.
+/// What an uninstallation looks for, in order, whichever way Muster was installed in these namespaces: with the operator or without,
+/// with monitoring or without. First the webhooks, so that nothing waits for a server that is gone; then what the operator works
+/// from, so that it makes nothing anew; then the rest backwards.
 pub fn objects_to_delete(settings: &Settings) -> Vec<Value> {
+    let any = |operator| Settings { operator, monitoring: true, network_policies: true, ..settings.clone() };
+    let mut out = rewritten(settings);
+    out.extend(config(settings));
+    let forth = objects(&any(false)).into_iter().chain(objects(&any(true)));
+    let mut known: BTreeSet<String> = out.iter().filter_map(path).collect();
+    let forth: Vec<Value> = forth.filter(|object| path(object).is_some_and(|at| known.insert(at))).collect();
+    out.extend(forth.into_iter().rev());
+    out
+}
+
+/// What Muster's own processes write: one that has not ended yet may write it again after it was deleted.
+pub fn rewritten(settings: &Settings) -> Vec<Value> {
     let mut out: Vec<Value> = ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"]
         .into_iter()
         .map(|kind| {
@@ -79,8 +96,31 @@ pub fn objects_to_delete(settings: &Settings) -> Vec<Value> {
         "apiVersion": "v1", "kind": "Secret",
         "metadata": {"name": CERTIFICATES, "namespace": settings.namespace},
     }));
-    out.extend(objects(settings).into_iter().rev());
     out
+}
+
+/// The label of what an installation did not find and so made, among what others may have made under the same name. It is set when
+/// the object is created and never on one that is there: without it an installation changes nothing of the object, and an
+/// uninstallation leaves it. The manifests do not have it: whoever applies those cannot tell the two apart.
+pub const CREATED_BY: (&str, &str) = ("muster.dev/created-by", "muster");
+
+/// Whether somebody else may have made this under the same name: a namespace may be full of other people's work, a Config and its
+/// shards may be KAI's, and so may be the account of the pods that hold shared GPUs.
+pub fn is_shared(object: &Value) -> bool {
+    matches!(object["kind"].as_str(), Some("Namespace" | "Config" | "SchedulingShard"))
+        || object["metadata"]["labels"]["app.kubernetes.io/component"] == workload::RESERVATION
+}
+
+/// The object with the mark of an installation.
+pub fn marked(object: &Value) -> Value {
+    let mut object = object.clone();
+    object["metadata"]["labels"][CREATED_BY.0] = json!(CREATED_BY.1);
+    object
+}
+
+/// Whether an installation made it.
+pub fn is_marked(found: &Value) -> bool {
+    found["metadata"]["labels"][CREATED_BY.0] == CREATED_BY.1
 }
 
 fn operator_set() -> Set {
@@ -253,7 +293,6 @@ pub fn path(object: &Value) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeSet;
 
     fn many() -> Vec<Settings> {
         let default = Settings::default;
@@ -284,47 +323,75 @@ mod tests {
     }
 
     /// Namespaces, accounts, roles and configuration come before what uses them.
-    #[test]
-    fn nothing_comes_before_what_it_needs() {
-        for settings in many() {
-            let all = objects(&settings);
-            let mut there: BTreeSet<String> = BTreeSet::new();
-            for object in &all {
-                let text = |p: &str| object.pointer(p).and_then(Value::as_str).map(str::to_owned);
-                let mut needs: Vec<String> = Vec::new();
-                let namespace = text("/metadata/namespace");
-                needs.extend(namespace.iter().map(|ns| format!("/api/v1/namespaces/{ns}")));
-                if let (Some(account), Some(ns)) =
-                    (text("/spec/template/spec/serviceAccountName"), &namespace)
-                {
-                    needs.push(format!("/api/v1/namespaces/{ns}/serviceaccounts/{account}"));
-                }
-                if let (Some(kind), Some(name)) = (text("/roleRef/kind"), text("/roleRef/name")) {
-                    let rbac = "/apis/rbac.authorization.k8s.io/v1";
-                    needs.push(match (kind.as_str(), &namespace) {
-                        ("Role", Some(ns)) => format!("{rbac}/namespaces/{ns}/roles/{name}"),
-                        _ => format!("{rbac}/clusterroles/{name}"),
-                    });
-                }
-                if let Some(parent) = text("/spec/parentQueue") {
-                    needs.push(format!("/apis/scheduling.run.ai/v2/queues/{parent}"));
-                }
-                for need in needs {
-                    assert!(there.contains(&need), "{need} comes too late for {object}");
-                }
-                there.insert(path(object).unwrap());
+    #[track_caller]
+    fn check_order<'a>(all: impl IntoIterator<Item = &'a Value>) {
+        let mut there: BTreeSet<String> = BTreeSet::new();
+        for object in all {
+            let text = |p: &str| object.pointer(p).and_then(Value::as_str).map(str::to_owned);
+            let mut needs: Vec<String> = Vec::new();
+            let namespace = text("/metadata/namespace");
+            needs.extend(namespace.iter().map(|ns| format!("/api/v1/namespaces/{ns}")));
+            if let (Some(account), Some(ns)) = (text("/spec/template/spec/serviceAccountName"), &namespace) {
+                needs.push(format!("/api/v1/namespaces/{ns}/serviceaccounts/{account}"));
             }
+            if let (Some(kind), Some(name)) = (text("/roleRef/kind"), text("/roleRef/name")) {
+                let rbac = "/apis/rbac.authorization.k8s.io/v1";
+                needs.push(match (kind.as_str(), &namespace) {
+                    ("Role", Some(ns)) => format!("{rbac}/namespaces/{ns}/roles/{name}"),
+                    _ => format!("{rbac}/clusterroles/{name}"),
+                });
+            }
+            if let Some(parent) = text("/spec/parentQueue") {
+                needs.push(format!("/apis/scheduling.run.ai/v2/queues/{parent}"));
+            }
+            for need in needs {
+                assert!(there.contains(&need), "{need} comes too late for {object}");
+            }
+            there.insert(path(object).unwrap());
         }
     }
 
     #[test]
+    fn nothing_comes_before_what_it_needs() {
+        for settings in many() {
+            check_order(&objects(&settings));
+        }
+    }
+
+    /// Whatever was chosen at the installation, the way out needs the namespaces alone to find it.
+    #[test]
     fn what_is_installed_is_deleted_backwards() {
-        let settings = Settings::default();
-        let (forth, back) = (objects(&settings), objects_to_delete(&settings));
-        assert!(back.iter().all(|o| path(o).is_some()));
-        assert_eq!(back[0]["kind"], "MutatingWebhookConfiguration");
-        let rest: Vec<&Value> = back[3..].iter().rev().collect();
-        assert_eq!(rest, forth.iter().collect::<Vec<_>>());
+        for settings in many() {
+            let chosen = Settings { shards: settings.shards.clone(), ..Settings::default() };
+            let back = objects_to_delete(&chosen);
+            let paths: Vec<String> = back.iter().map(|o| path(o).unwrap_or_else(|| panic!("{o}"))).collect();
+            let unique: BTreeSet<&String> = paths.iter().collect();
+            assert_eq!(unique.len(), paths.len(), "{paths:#?}");
+            let at = |object: &Value| {
+                let wanted = path(object).unwrap();
+                paths.iter().position(|p| *p == wanted).unwrap_or_else(|| panic!("{wanted} stays behind"))
+            };
+            objects(&settings).iter().for_each(|object| assert!(at(object) >= rewritten(&chosen).len()));
+            let early = rewritten(&chosen).len() + 1 + chosen.shards.len();
+            assert!(back[early - 1]["kind"] == "SchedulingShard" && back[early]["kind"] == "Deployment");
+            check_order(back[early..].iter().rev());
+            assert_eq!(back[0]["kind"], "MutatingWebhookConfiguration");
+        }
+    }
+
+    /// The mark says what an installation found absent, so nothing has it before that is known, and only what others may have too.
+    #[test]
+    fn only_what_others_may_have_is_marked() {
+        for settings in many() {
+            for object in objects(&settings) {
+                let kind = object["kind"].as_str().unwrap();
+                let of_reservations = object["metadata"]["name"] == settings.reservation_account.as_str();
+                let shared = matches!(kind, "Namespace" | "Config" | "SchedulingShard") || of_reservations;
+                assert_eq!(is_shared(&object), shared, "{object}");
+                assert!(!is_marked(&object) && is_marked(&marked(&object)), "{object}");
+                assert_eq!(path(&marked(&object)), path(&object));
+            }
+        }
     }
 
     #[track_caller]

@@ -2,10 +2,11 @@
 //!
 //! In: a snapshot, and what else tells whether Muster's components are well (leases, webhook configurations, CRDs). Out: findings, each
 //! with a stable id, a severity, the object, what is wrong and a command that mends it. Must stay true: looking changes nothing; `--fix`
-//! deletes only what nobody uses, and only the very object that was seen; what may be a matter of a moment is looked at twice.
+//! deletes only what nobody uses, and only the very object that was seen; what may be a matter of a moment is looked at twice; what may
+//! not be read is neither well nor wrong, and is said.
 
 use crate::Exit;
-use crate::live::{self, Format, Link, Schedulers, Seen, Snapshot, Target, list};
+use crate::live::{self, Format, LeftOut, Link, Schedulers, Seen, Snapshot, Target, list};
 use crate::up::runtime;
 use crate::view::{self, GPUS, RESOURCES, State, Trio, key_of};
 use jiff::{SignedDuration, Timestamp};
@@ -24,7 +25,7 @@ use std::time::Duration;
 
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  muster doctor                    what is wrong, and how to mend it\n  muster doctor --fix              also delete what nobody uses: bind requests, pod groups, reservation pods\n  muster doctor --list             every check, by its id\n  muster doctor -o json | jq '.findings[].check'\n\nExit code: 0 if there are no errors (there may be warnings), 1 otherwise."
+    after_help = "Examples:\n  muster doctor                    what is wrong, and how to mend it\n  muster doctor --fix              also delete what nobody uses: bind requests, pod groups, reservation pods\n  muster doctor --list             every check, by its id\n  muster doctor -o json | jq '.findings[].check'\n\nExit code: 0 if every check was looked at and there are no errors (there may be warnings), 1 otherwise. The ClusterRole\nmuster-platform-admin lets one look at everything."
 )]
 pub struct Args {
     #[command(flatten)]
@@ -90,6 +91,58 @@ pub const CHECKS: &[(&str, &str)] = &[
     ("object-invalid", "an object says something that makes no sense"),
 ];
 
+/// The lists that a check looks at, as `kubectl api-resources` names them. Without one of them it says nothing.
+const LISTS: &[(&str, &[&str])] = &[
+    ("scheduler-absent", &[LEASES, "pods"]),
+    ("component-unavailable", &[DEPLOYMENTS]),
+    ("lease-stale", &[LEASES]),
+    ("webhook-unreachable", &[VALIDATING, MUTATING, "services", SLICES]),
+    ("crd-missing", &[DEFINITIONS]),
+    ("crd-outdated", &[DEFINITIONS]),
+    ("queue-missing", &["pods", "nodes", PODGROUPS, QUEUES]),
+    ("queue-not-leaf", &["pods", "nodes", PODGROUPS, QUEUES]),
+    ("queue-orphan", &[QUEUES]),
+    ("queue-quota", &[QUEUES]),
+    ("queue-status", &["pods", "nodes", PODGROUPS, QUEUES]),
+    ("podgroup-missing", &["pods", PODGROUPS]),
+    ("pod-ungrouped", &["pods"]),
+    ("pod-terminating", &["pods", "nodes"]),
+    ("pod-gated", &["pods"]),
+    ("gang-below-minimum", &["pods", "nodes", PODGROUPS]),
+    ("gang-incomplete", &["pods", "nodes", PODGROUPS]),
+    ("bind-failed", &["pods", BINDREQUESTS]),
+    ("bind-pending", &["pods", BINDREQUESTS]),
+    ("bind-orphan", &["pods", BINDREQUESTS]),
+    ("podgroup-orphan", &["pods", PODGROUPS]),
+    ("reservation-unused", &["pods", BINDREQUESTS]),
+    ("reservation-missing", &["pods"]),
+    ("object-invalid", &["pods", "nodes", PODGROUPS, QUEUES, BINDREQUESTS, TOPOLOGIES]),
+];
+
+const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
+const LEASES: &str = "leases.coordination.k8s.io";
+const VALIDATING: &str = "validatingwebhookconfigurations.admissionregistration.k8s.io";
+const MUTATING: &str = "mutatingwebhookconfigurations.admissionregistration.k8s.io";
+const SLICES: &str = "endpointslices.discovery.k8s.io";
+const DEPLOYMENTS: &str = "deployments.apps";
+const QUEUES: &str = "queues.scheduling.run.ai";
+const PODGROUPS: &str = "podgroups.scheduling.run.ai";
+const BINDREQUESTS: &str = "bindrequests.scheduling.run.ai";
+const TOPOLOGIES: &str = "topologies.kai.scheduler";
+
+/// The ClusterRole that lets one read all of it.
+const ROLE: &str = "muster-platform-admin";
+
+/// A check that was not looked at, and why.
+type Gap = (&'static str, String);
+
+/// What came of a look: of the checks that were asked for.
+struct Looked {
+    found: Vec<Finding>,
+    gaps: Vec<Gap>,
+    n_checks: usize,
+}
+
 #[derive(Clone, Debug)]
 pub struct Finding {
     pub check: &'static str,
@@ -147,70 +200,132 @@ pub fn run(args: Args) -> anyhow::Result<Exit> {
     }
     runtime()?.block_on(async {
         let link = args.target.link().await?;
-        let mut found = look(&link, &args).await?;
+        let mut looked = look(&link, &args).await?;
+        let found = &mut looked.found;
         if found.iter().any(|f| f.passing) {
             tokio::time::sleep(SECOND_LOOK).await;
-            let again = look(&link, &args).await?;
+            let again = look(&link, &args).await?.found;
             let still: BTreeSet<(&str, &str)> = again.iter().map(|f| (f.check, f.object.as_str())).collect();
             found.retain(|f| !f.passing || still.contains(&(f.check, f.object.as_str())));
         }
-        let mended = if args.fix { mend(&link.api, &found).await } else { BTreeMap::new() };
-        live::print(args.output, &as_json(&found, &mended), |_| as_text(&found, &mended))?;
-        let left = found
+        let mended = if args.fix { mend(&link.api, &looked.found).await } else { BTreeMap::new() };
+        live::print(args.output, &as_json(&looked, &mended), |_| as_text(&looked, &mended))?;
+        let left = looked
+            .found
             .iter()
             .enumerate()
             .any(|(i, f)| f.severity == Severity::Error && !mended.get(&i).is_some_and(Result::is_ok));
-        Ok(if left { Exit::Failed } else { Exit::Done })
+        Ok(if left || !looked.gaps.is_empty() { Exit::Failed } else { Exit::Done })
     })
 }
 
-async fn look(link: &Link, args: &Args) -> anyhow::Result<Vec<Finding>> {
-    let api = &link.api;
-    let (crds, leases) = tokio::join!(
-        list(api, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"),
-        list(api, "/apis/coordination.k8s.io/v1/leases"),
-    );
-    let crds = crds.unwrap_or_default();
-    // Without the kinds there is nothing else to look at.
-    let absent = crd_missing(&crds);
-    if !absent.is_empty() {
-        return Ok(absent);
+/// Why lists were not read, by their names.
+#[derive(Default)]
+struct Unreadable(BTreeMap<String, String>);
+
+impl Unreadable {
+    fn forbidden(&mut self, list: &str) {
+        let why = format!("needs the right to list {list}, which the ClusterRole {ROLE} has");
+        self.0.insert(list.to_owned(), why);
     }
-    let admission = "/apis/admissionregistration.k8s.io/v1";
-    let (validating, mutating) = (
-        format!("{admission}/validatingwebhookconfigurations"),
-        format!("{admission}/mutatingwebhookconfigurations"),
+
+    fn absent(&mut self, list: &str) {
+        self.0.insert(list.to_owned(), format!("the cluster does not serve {list}"));
+    }
+
+    /// A list, empty where it may not be read.
+    fn take(
+        &mut self,
+        name: &str,
+        listed: Result<Vec<Value>, muster_runtime::ApiError>,
+    ) -> anyhow::Result<Vec<Value>> {
+        match listed {
+            Ok(items) => return Ok(items),
+            Err(error) if error.code() == 403 => self.forbidden(name),
+            Err(error) if error.not_found() => self.absent(name),
+            Err(error) => return Err(live::Unread::new(&error).with(ROLE)),
+        }
+        Ok(Vec::new())
+    }
+
+    /// The checks that say nothing for want of a list.
+    fn gaps(&self) -> Vec<Gap> {
+        let gap = |(check, lists): &(&'static str, &[&str])| {
+            Some((*check, self.0.get(*lists.iter().find(|l| self.0.contains_key(**l))?)?.clone()))
+        };
+        LISTS.iter().filter_map(gap).collect()
+    }
+}
+
+async fn look(link: &Link, args: &Args) -> anyhow::Result<Looked> {
+    let api = &link.api;
+    let path = |name: &str, version: &str| {
+        let (plural, group) = name.split_once('.').unwrap_or((name, ""));
+        if group.is_empty() {
+            format!("/api/{version}/{plural}")
+        } else {
+            format!("/apis/{group}/{version}/{plural}")
+        }
+    };
+    let paths =
+        [DEFINITIONS, VALIDATING, MUTATING, "services", SLICES, DEPLOYMENTS].map(|name| path(name, "v1"));
+    let [definitions, validating, mutating, services, slices, deployments] = &paths;
+    let (read, crds, validating, mutating, services, slices, deployments) = tokio::join!(
+        live::read(link, &args.schedulers),
+        list(api, definitions),
+        list(api, validating),
+        list(api, mutating),
+        list(api, services),
+        list(api, slices),
+        list(api, deployments),
     );
-    let (snapshot, validating, mutating, services, slices, deployments) = tokio::join!(
-        live::snapshot(link, &args.schedulers),
-        list(api, &validating),
-        list(api, &mutating),
-        list(api, "/api/v1/services"),
-        list(api, "/apis/discovery.k8s.io/v1/endpointslices"),
-        list(api, "/apis/apps/v1/deployments"),
-    );
-    let kinds = [("ValidatingWebhookConfiguration", validating), ("MutatingWebhookConfiguration", mutating)];
-    let webhooks = kinds.into_iter().flat_map(|(kind, items)| {
-        items.unwrap_or_default().into_iter().map(move |mut item| {
+    let read = read.map_err(|unread| unread.with(ROLE))?;
+    let mut unreadable = Unreadable::default();
+    let crds = unreadable.take(DEFINITIONS, crds)?;
+    let mut webhooks = Vec::new();
+    for (kind, name, listed) in [
+        ("ValidatingWebhookConfiguration", VALIDATING, validating),
+        ("MutatingWebhookConfiguration", MUTATING, mutating),
+    ] {
+        webhooks.extend(unreadable.take(name, listed)?.into_iter().map(|mut item| {
             item["kind"] = json!(kind);
             item
-        })
-    });
-    let webhooks: Vec<Value> = webhooks.collect();
+        }));
+    }
     let around = Surroundings {
-        leases: leases.unwrap_or_default(),
+        leases: read.leases,
         deaf: deaf(&webhooks).await,
         webhooks,
-        deployments: deployments.unwrap_or_default(),
-        services: services.unwrap_or_default(),
-        slices: slices.unwrap_or_default(),
+        deployments: unreadable.take(DEPLOYMENTS, deployments)?,
+        services: unreadable.take("services", services)?,
+        slices: unreadable.take(SLICES, slices)?,
         crds,
     };
-    let snapshot = snapshot?;
-    let seen = snapshot.decide();
-    let mut found = findings(&snapshot, &seen, &around);
-    found.retain(|f| args.check.is_empty() || args.check.iter().any(|id| id == f.check));
-    Ok(found)
+    if read.no_leases {
+        unreadable.forbidden(LEASES);
+    }
+    for (kind, left_out) in &read.snapshot.left_out {
+        let (group, _, plural) = kind.resource();
+        let name = if group.is_empty() { plural.to_owned() } else { format!("{plural}.{group}") };
+        match left_out {
+            LeftOut::NotServed => unreadable.absent(&name),
+            LeftOut::Forbidden(_) => unreadable.forbidden(&name),
+        }
+    }
+    let seen = read.snapshot.decide();
+    let mut found = findings(&read.snapshot, &seen, &around);
+    found.extend(crd_missing(&around.crds));
+    Ok(judged(found, unreadable.gaps(), &args.check))
+}
+
+/// What was found and what was not looked at, of the checks that are asked for; none means all. A check without its lists finds nothing.
+fn judged(mut found: Vec<Finding>, mut gaps: Vec<Gap>, asked: &[String]) -> Looked {
+    let is_asked = |check: &str| asked.is_empty() || asked.iter().any(|id| id == check);
+    gaps.retain(|(check, _)| is_asked(check));
+    found.retain(|f| is_asked(f.check) && !gaps.iter().any(|(check, _)| *check == f.check));
+    found.sort_by(|a, b| (a.severity, a.check, &a.object).cmp(&(b.severity, b.check, &b.object)));
+    let n_checks = CHECKS.iter().filter(|(id, _)| is_asked(id)).count();
+    Looked { found, gaps, n_checks }
 }
 
 /// Addresses of Muster's webhooks on this machine at which nobody listens.
@@ -966,7 +1081,8 @@ async fn mend(api: &Api, found: &[Finding]) -> BTreeMap<usize, Result<(), String
     mended
 }
 
-fn as_json(found: &[Finding], mended: &BTreeMap<usize, Result<(), String>>) -> Value {
+fn as_json(looked: &Looked, mended: &BTreeMap<usize, Result<(), String>>) -> Value {
+    let Looked { found, gaps, .. } = looked;
     let rows: Vec<Value> = found
         .iter()
         .enumerate()
@@ -983,12 +1099,14 @@ fn as_json(found: &[Finding], mended: &BTreeMap<usize, Result<(), String>>) -> V
             row
         })
         .collect();
-    json!({"findings": rows})
+    let gaps: Vec<Value> = gaps.iter().map(|(check, why)| json!({"check": check, "why": why})).collect();
+    json!({"findings": rows, "notLookedAt": gaps})
 }
 
-fn as_text(found: &[Finding], mended: &BTreeMap<usize, Result<(), String>>) -> String {
-    if found.is_empty() {
-        return format!("all is well: {} checks, no findings\n", CHECKS.len());
+fn as_text(looked: &Looked, mended: &BTreeMap<usize, Result<(), String>>) -> String {
+    let Looked { found, gaps, n_checks } = looked;
+    if found.is_empty() && gaps.is_empty() {
+        return format!("all is well: {n_checks} checks, no findings\n");
     }
     let mut text = String::new();
     for (i, f) in found.iter().enumerate() {
@@ -1000,8 +1118,21 @@ fn as_text(found: &[Finding], mended: &BTreeMap<usize, Result<(), String>>) -> S
             None => text.push_str(&format!("         fix: {}\n", f.fix)),
         }
     }
+    let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
+    for (check, why) in gaps {
+        match reasons.iter_mut().find(|(known, _)| known == why) {
+            Some((_, checks)) => checks.push(check),
+            None => reasons.push((why, vec![check])),
+        }
+    }
+    for (why, checks) in reasons {
+        text.push_str(&format!("not looked at: {}\n         {why}\n", checks.join(", ")));
+    }
     let n = |severity| found.iter().filter(|f| f.severity == severity).count();
     text.push_str(&format!("\n{} errors, {} warnings", n(Severity::Error), n(Severity::Warning)));
+    if !gaps.is_empty() {
+        text.push_str(&format!("; {} of {n_checks} checks were not looked at", gaps.len()));
+    }
     let fixable =
         found.iter().enumerate().filter(|(i, f)| f.delete.is_some() && !mended.contains_key(i)).count();
     if fixable > 0 {
@@ -1298,8 +1429,8 @@ mod tests {
 
     #[test]
     fn text_names_the_fix() {
-        let found = found("{}", &Surroundings::default());
-        let text = as_text(&found, &BTreeMap::new());
+        let all = |found| Looked { found, gaps: Vec::new(), n_checks: CHECKS.len() };
+        let text = as_text(&all(found("{}", &Surroundings::default())), &BTreeMap::new());
         assert!(
             text.contains(
                 "error    queue-missing: PodGroup other/lost\n         queue nowhere does not exist"
@@ -1307,7 +1438,95 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("         fix: create queue nowhere, or set the label"), "{text}");
-        assert!(as_text(&[], &BTreeMap::new()).starts_with("all is well"));
+        assert!(as_text(&all(Vec::new()), &BTreeMap::new()).starts_with("all is well"));
+    }
+
+    #[test]
+    fn every_check_has_its_lists() {
+        let with_lists: Vec<&str> = LISTS.iter().map(|(id, _)| *id).collect();
+        let all: Vec<&str> = CHECKS.iter().map(|(id, _)| *id).collect();
+        assert_eq!(with_lists, all);
+    }
+
+    /// One list that may not be read, or is not served: what is not looked at, and what is said of it.
+    #[track_caller]
+    fn check_gaps(refuse: impl Fn(&mut Unreadable), asked: &[&str], silent: &[&str], says: &str) {
+        let mut unreadable = Unreadable::default();
+        refuse(&mut unreadable);
+        let asked: Vec<String> = asked.iter().map(|id| id.to_string()).collect();
+        let mut found = found("{}", &Surroundings::default());
+        found.extend(crd_missing(&[]));
+        let looked = judged(found, unreadable.gaps(), &asked);
+        let gaps: Vec<&str> = looked.gaps.iter().map(|(check, _)| *check).collect();
+        assert_eq!(gaps, silent);
+        assert!(!looked.found.iter().any(|f| silent.contains(&f.check)), "{:?}", looked.found);
+        let text = as_text(&looked, &BTreeMap::new());
+        assert!(text.contains(says), "{text}");
+        assert_eq!(text.contains("all is well"), gaps.is_empty() && looked.found.is_empty(), "{text}");
+        assert_eq!(as_json(&looked, &BTreeMap::new())["notLookedAt"].as_array().unwrap().len(), gaps.len());
+    }
+
+    #[test]
+    fn what_may_not_be_read_is_neither_well_nor_wrong() {
+        let no_crds = |u: &mut Unreadable| u.forbidden(DEFINITIONS);
+        let crds = ["crd-missing", "crd-outdated"];
+        check_gaps(
+            no_crds,
+            &[],
+            &crds,
+            "needs the right to list customresourcedefinitions.apiextensions.k8s.io",
+        );
+        check_gaps(no_crds, &["crd-missing"], &["crd-missing"], "1 of 1 checks were not looked at");
+        check_gaps(no_crds, &["lease-stale"], &[], "all is well: 1 checks");
+        check_gaps(|_| {}, &["lease-stale"], &[], "all is well: 1 checks");
+        check_gaps(|_| {}, &["crd-missing"], &[], "4 errors");
+        let leases = ["scheduler-absent", "lease-stale"];
+        check_gaps(|u| u.forbidden(LEASES), &[], &leases, "list leases.coordination.k8s.io");
+        check_gaps(|u| u.forbidden("services"), &[], &["webhook-unreachable"], "list services");
+        check_gaps(|u| u.forbidden(SLICES), &[], &["webhook-unreachable"], "list endpointslices.discovery");
+        check_gaps(|u| u.forbidden(MUTATING), &[], &["webhook-unreachable"], "list mutatingwebhook");
+        check_gaps(|u| u.forbidden(DEPLOYMENTS), &[], &["component-unavailable"], "list deployments.apps");
+        // A reservation may be for a bind request that is not seen: it must not be deleted.
+        let binds = ["bind-failed", "bind-pending", "bind-orphan", "reservation-unused", "object-invalid"];
+        check_gaps(|u| u.forbidden(BINDREQUESTS), &[], &binds, "list bindrequests.scheduling.run.ai");
+        check_gaps(|u| u.absent(QUEUES), &["queue-quota"], &["queue-quota"], "does not serve queues");
+    }
+
+    /// Whatever the server says, or does not say: what `look` makes of it.
+    async fn looked(code: u16) -> anyhow::Result<Looked> {
+        let answer = tower::service_fn(move |_: http::Request<kube::client::Body>| async move {
+            if code == 0 {
+                return Err(std::io::Error::other("connection refused"));
+            }
+            let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": "x",
+                "message": "the server's words"});
+            let body = kube::client::Body::from(status.to_string().into_bytes());
+            Ok(http::Response::builder().status(code).body(body).unwrap())
+        });
+        let api = Api::new(kube::Client::new(answer, "default"), "test");
+        let link = Link { api, namespace: "default".into() };
+        let args = Args {
+            target: Target::default(),
+            schedulers: Schedulers::default(),
+            fix: false,
+            check: Vec::new(),
+            list: false,
+            output: Format::Table,
+        };
+        look(&link, &args).await
+    }
+
+    #[tokio::test]
+    async fn a_cluster_that_does_not_answer_is_an_error() {
+        for (code, hint) in [(0, "is the cluster up?"), (401, "credentials"), (500, "")] {
+            let said = format!("{:#}", looked(code).await.err().unwrap());
+            let words = if code == 0 { "connection refused" } else { "the server's words" };
+            assert_eq!(said.matches(words).count(), 1, "{said}");
+            assert!(said.contains(hint) && !said.contains("CustomResourceDefinition"), "{said}");
+        }
+        let forbidden = looked(403).await.unwrap();
+        assert!(forbidden.found.is_empty(), "{:?}", forbidden.found);
+        assert_eq!(forbidden.gaps.len(), CHECKS.len());
     }
 
     #[tokio::test]
@@ -1331,6 +1550,6 @@ mod tests {
         let mended = mend(&api, &found).await;
         assert!(mended[&0].is_ok() && mended[&1].is_err(), "{mended:?}");
         assert_eq!(list(&api, requests).await.unwrap().len(), 1);
-        assert!(as_text(&found, &mended).contains("not fixed: "));
+        assert!(as_text(&Looked { found, gaps: Vec::new(), n_checks: 1 }, &mended).contains("not fixed: "));
     }
 }

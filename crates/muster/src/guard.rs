@@ -9,7 +9,6 @@ use muster_apiserver::Options;
 use muster_apiserver::access::{Config, token::Tokens};
 use muster_apiserver::audit::{Log, Policy};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -74,47 +73,9 @@ impl Args {
 
     /// Roles for the kinds of CRDs, gathered into those that people are bound to.
     pub fn roles(&self, crds: &[Value]) -> Vec<Value> {
-        if self.rbac { roles(crds) } else { Vec::new() }
+        let wanted = self.rbac && !crds.is_empty();
+        if wanted { muster_install::groups::roles(&json!({})) } else { Vec::new() }
     }
-}
-
-const READ: [&str; 3] = ["get", "list", "watch"];
-const WRITE: [&str; 5] = ["create", "delete", "deletecollection", "patch", "update"];
-
-/// What lives in namespaces may be read by `view` and written by `edit`. What is of the whole cluster, queues and topologies for the most
-/// part, is read by whoever is bound to `muster-cluster-view`.
-fn roles(crds: &[Value]) -> Vec<Value> {
-    let mut local: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    let mut shared: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for crd in crds {
-        let text = |at: &str| crd.pointer(at).and_then(Value::as_str).unwrap_or_default().to_string();
-        let of = if text("/spec/scope") == "Namespaced" { &mut local } else { &mut shared };
-        let plural = text("/spec/names/plural");
-        let resources = of.entry(text("/spec/group")).or_default();
-        resources.push(plural.clone());
-        let versions = crd.pointer("/spec/versions").and_then(Value::as_array);
-        let scales = |v: &Value| v.pointer("/subresources/scale").is_some();
-        if versions.is_some_and(|v| v.iter().any(scales)) {
-            resources.push(format!("{plural}/scale"));
-        }
-    }
-    let role = |name: &str, into: Option<&str>, kinds: &BTreeMap<String, Vec<String>>, verbs: &[&str]| {
-        let rules: Vec<Value> = kinds
-            .iter()
-            .map(|(group, resources)| json!({"apiGroups": [group], "resources": resources, "verbs": verbs}))
-            .collect();
-        let labels = into.map(|i| (format!("rbac.authorization.k8s.io/aggregate-to-{i}"), json!("true")));
-        let labels: serde_json::Map<String, Value> = labels.into_iter().collect();
-        json!({"metadata": {"name": name, "labels": labels}, "rules": rules})
-    };
-    if crds.is_empty() {
-        return Vec::new();
-    }
-    vec![
-        role("muster-view", Some("view"), &local, &READ),
-        role("muster-edit", Some("edit"), &local, &WRITE),
-        role("muster-cluster-view", None, &shared, &READ),
-    ]
 }
 
 /// Creates the roles that are not there yet.
@@ -129,34 +90,4 @@ pub async fn create_roles(client: &kube::Client, roles: Vec<Value>) -> anyhow::R
         }
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn kinds_of_crds_join_the_roles_for_people() {
-        let crd = |plural: &str, scope: &str, scale: bool| {
-            let subresources = if scale { json!({"scale": {}}) } else { json!({}) };
-            json!({"spec": {"group": "g.io", "scope": scope, "names": {"plural": plural}, "versions": [{"subresources": subresources}]}})
-        };
-        let made = roles(&[crd("sets", "Namespaced", true), crd("queues", "Cluster", false)]);
-        let shown: Vec<String> = made
-            .iter()
-            .map(|r| {
-                format!("{} {} {}", r["metadata"]["name"], r["rules"][0]["resources"], r["rules"][0]["verbs"])
-            })
-            .collect();
-        assert_eq!(
-            shown,
-            [
-                r#""muster-view" ["sets","sets/scale"] ["get","list","watch"]"#,
-                r#""muster-edit" ["sets","sets/scale"] ["create","delete","deletecollection","patch","update"]"#,
-                r#""muster-cluster-view" ["queues"] ["get","list","watch"]"#,
-            ]
-        );
-        assert_eq!(made[0]["metadata"]["labels"]["rbac.authorization.k8s.io/aggregate-to-view"], "true");
-        assert!(roles(&[]).is_empty());
-    }
 }

@@ -1,26 +1,29 @@
 //! `muster install` and `muster uninstall`: Muster into a cluster, and out of it again.
 //!
 //! In: settings. Out: objects applied (or printed), in an order in which nothing waits for what comes later. Must stay true: installing
-//! twice changes nothing; queues and priority classes that are there stay as they are; uninstalling keeps what holds people's
-//! settings and work (CRDs, queues, priority classes) unless told otherwise.
+//! twice changes nothing; queues and priority classes that are there stay as they are; a namespace, a Config or a shard that somebody
+//! else made is neither changed nor deleted; uninstalling finds what is installed, however that was done, and keeps what holds
+//! people's settings and work (CRDs, queues, priority classes) unless told otherwise.
 
 use crate::Exit;
 use crate::live::{Target, list};
 use crate::up::runtime;
 use anyhow::{Context, bail};
 use clap::ValueEnum;
-use muster_install::{Settings, objects, objects_to_delete, path};
+use muster_install::{
+    CREATED_BY, Settings, is_marked, is_shared, marked, objects, objects_to_delete, operator, path, rewritten,
+};
 use muster_runtime::Api;
 use muster_runtime::api::{ApiError, Delete};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  muster install --image registry.example.com/muster:0.1.0\n  muster install --dry-run > muster.yaml               the manifests, to be reviewed and applied by others\n  muster install --scheduler-name kai-scheduler --take-over    in the place of a KAI scheduler that runs\n  muster install --operator                            only the operator, a Config and its shards\n\nIt makes a namespace, accounts with the least rights, Deployments, budgets, network policies, the default queues and priority\nclasses, and the CRDs of KAI and Grove. Installing again changes what differs. `muster uninstall` is the way back."
+    after_help = "Examples:\n  muster install --image registry.example.com/muster:0.1.0\n  muster install --dry-run > muster.yaml               the manifests, to be reviewed and applied by others\n  muster install --scheduler-name kai-scheduler --take-over    in the place of a KAI scheduler that runs\n  muster install --operator                            only the operator, a Config and its shards\n\nIt makes a namespace, accounts with the least rights, Deployments, budgets, network policies, the default queues and priority\nclasses, and the CRDs of KAI and Grove. Installing again changes what differs. A namespace, a Config or a SchedulingShard that somebody\nelse made is used as it is. `muster uninstall` is the way back."
 )]
 pub struct Args {
     #[command(flatten)]
@@ -78,7 +81,7 @@ struct Choices {
 
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  muster uninstall                 all that runs; queues, priority classes and CRDs stay\n  muster uninstall --dry-run       what would be deleted\n  muster uninstall --everything --yes    also queues, priority classes and CRDs, and with them every PodGroup\n\nPods that run go on running. Pods that wait wait until another scheduler answers to their scheduler name."
+    after_help = "Examples:\n  muster uninstall                 all that runs; queues, priority classes and CRDs stay\n  muster uninstall --dry-run       what would be deleted, and what stays and why\n  muster uninstall --everything --yes    also queues, priority classes and CRDs, and with them every PodGroup\n\nIt finds what is installed, with or without --operator. What somebody else made under the same name stays: a namespace, a Config,\na SchedulingShard.\n\nPods that run go on running. Pods that wait wait until another scheduler answers to their scheduler name."
 )]
 pub struct UninstallArgs {
     #[command(flatten)]
@@ -91,7 +94,7 @@ pub struct UninstallArgs {
     /// Yes, everything
     #[arg(long)]
     yes: bool,
-    /// Say what would be deleted and change nothing
+    /// Look at the cluster, say what would be deleted, and change nothing
     #[arg(long)]
     dry_run: bool,
 }
@@ -166,7 +169,7 @@ pub fn install(args: Args) -> anyhow::Result<Exit> {
     })
 }
 
-/// What became of each object, by what was done: created, changed, unchanged, kept.
+/// What became of each object, by what was done: created, changed, unchanged, kept, left.
 pub async fn apply_all(
     api: &Api,
     crds: &[Value],
@@ -202,13 +205,21 @@ pub async fn apply_all(
 }
 
 fn say(done: &str, object: &Value) {
+    let why = match (done, object["kind"].as_str()) {
+        ("left", Some("Config")) => {
+            ": it was there before; the operator works from it as it is, and the settings of this installation are not in it"
+        }
+        ("left", _) => ": it was there before, and is used as it is",
+        _ => "",
+    };
     if done != "unchanged" {
-        eprintln!("{done:<9} {}", title(object));
+        eprintln!("{done:<9} {}{why}", title(object));
     }
 }
 
 async fn apply(api: &Api, path: &str, object: &Value) -> anyhow::Result<&'static str> {
-    let failed = |error: ApiError| refused("apply", &title(object), &error);
+    let name = title(object);
+    let failed = |error: ApiError| refused("apply", &name, &error);
     let before = match api.get_path(path).await {
         Ok(before) => Some(before),
         Err(error) if error.not_found() => None,
@@ -219,7 +230,21 @@ async fn apply(api: &Api, path: &str, object: &Value) -> anyhow::Result<&'static
     if theirs && before.is_some() {
         return Ok("kept");
     }
-    let after = api.apply_path(path, object).await.map_err(failed)?;
+    // What others may have made too is ours only if it was not there before us, and that is known at one moment: when it is created.
+    let object = match &before {
+        _ if !is_shared(object) => object.clone(),
+        Some(found) if !is_marked(found) => return Ok("left"),
+        Some(_) => marked(object),
+        None => {
+            let collection = path.rsplit_once('/').map_or("", |(collection, _)| collection);
+            match api.create_path(collection, &marked(object)).await {
+                Ok(_) => marked(object),
+                Err(error) if error.already_exists() => return Ok("left"),
+                Err(error) => return Err(refused("create", &title(object), &error)),
+            }
+        }
+    };
+    let after = api.apply_path(path, &object).await.map_err(failed)?;
     let version = |object: &Value| object["metadata"]["resourceVersion"].clone();
     Ok(match before {
         None => "created",
@@ -283,46 +308,171 @@ fn doomed(settings: &Settings, everything: bool) -> (Vec<Value>, Vec<Value>) {
         .partition(|object| everything || !matches!(object["kind"].as_str(), Some("Queue" | "PriorityClass")))
 }
 
+/// What becomes of an object that an uninstallation found.
+#[derive(Debug, PartialEq, Eq)]
+enum Fate {
+    Goes,
+    /// Why.
+    Stays(String),
+}
+
+/// Why namespaces cannot go, by their names: what runs there is not ours to end.
+type InUse = BTreeMap<String, String>;
+
+fn fate(object: &Value, found: &Value, in_use: &InUse, everything: bool) -> Fate {
+    let stays = |why: &str| Fate::Stays(why.to_owned());
+    // It belongs to the Config, and goes with it in any case.
+    if found["metadata"]["labels"][operator::MANAGED_BY.0] == operator::MANAGED_BY.1 {
+        return Fate::Goes;
+    }
+    // These go with their CRDs, if they are to go.
+    let by_crd = everything && matches!(object["kind"].as_str(), Some("Config" | "SchedulingShard"));
+    if is_shared(object) && !is_marked(found) && !by_crd {
+        return Fate::Stays(format!(
+            "it has no label {}={}, so it was there before Muster, or an earlier version made it",
+            CREATED_BY.0, CREATED_BY.1
+        ));
+    }
+    let part_of = |object: &Value| object["metadata"]["labels"]["app.kubernetes.io/part-of"] == "muster";
+    if part_of(object) && !part_of(found) {
+        return stays("it has the name of one of ours, and no label app.kubernetes.io/part-of=muster");
+    }
+    let of_namespace = match object["kind"].as_str() {
+        Some("Namespace") => object["metadata"]["name"].as_str(),
+        // The account of pods that go on.
+        _ if is_shared(object) => object["metadata"]["namespace"].as_str(),
+        _ => None,
+    };
+    match of_namespace.and_then(|namespace| in_use.get(namespace)) {
+        Some(why) => stays(why),
+        None => Fate::Goes,
+    }
+}
+
+/// Looks who is in the namespaces that may go. One that cannot be looked into counts as in use.
+async fn in_use(api: &Api, settings: &Settings) -> InUse {
+    let ours = |pod: &Value| pod["metadata"]["labels"]["app.kubernetes.io/part-of"] == "muster";
+    let mut out = InUse::new();
+    for (namespace, may_go_with_ours, why) in [
+        (&settings.namespace, true, "pods that are not Muster's run in it"),
+        (&settings.reservation_namespace, false, "pods there hold GPUs that others share"),
+    ] {
+        let why = match list(api, &format!("/api/v1/namespaces/{namespace}/pods")).await {
+            Ok(pods) if pods.iter().all(|pod| may_go_with_ours && ours(pod)) => continue,
+            Ok(_) => why.to_owned(),
+            Err(error) => format!("whether somebody uses it is not known: {}", error.message()),
+        };
+        out.insert(namespace.clone(), why);
+    }
+    out
+}
+
+/// An object that is there and goes.
+struct Doomed {
+    object: Value,
+    path: String,
+    /// Of what others may have made: the very one that was looked at.
+    uid: String,
+}
+
+/// Looks at what is there. Out: what goes, in order, and what stays, with why.
+async fn look(
+    api: &Api,
+    settings: &Settings,
+    everything: bool,
+) -> anyhow::Result<(Vec<Doomed>, Vec<(String, String)>)> {
+    let in_use = in_use(api, settings).await;
+    let (mut goes, mut stays) = (Vec::new(), Vec::new());
+    for object in doomed(settings, everything).0 {
+        let path = path(&object).with_context(|| format!("{} has no place in the API", title(&object)))?;
+        let found = match api.get_path(&path).await {
+            Ok(found) => found,
+            Err(error) if error.not_found() => continue,
+            Err(error) => return Err(refused("read", &title(&object), &error)),
+        };
+        match fate(&object, &found, &in_use, everything) {
+            Fate::Stays(why) => stays.push((title(&object), why)),
+            Fate::Goes => {
+                let uid = found["metadata"]["uid"].as_str().filter(|_| is_shared(&object));
+                goes.push(Doomed { path, uid: uid.unwrap_or_default().to_owned(), object });
+            }
+        }
+    }
+    Ok((goes, stays))
+}
+
+/// What the operator made, wherever the Config told it to.
+async fn made_by_operator(api: &Api) -> anyhow::Result<Vec<Doomed>> {
+    let (made, _) =
+        operator::made(api).await.map_err(|error| refused("read", "what the operator made", &error))?;
+    // Deployments first: what runs must not make the rest anew.
+    let (first, last): (Vec<_>, Vec<_>) =
+        made.into_iter().partition(|(_, object)| object["kind"] == "Deployment");
+    let doomed = |(path, object)| Doomed { object, path, uid: String::new() };
+    Ok(first.into_iter().chain(last).map(doomed).collect())
+}
+
 pub fn uninstall(args: UninstallArgs) -> anyhow::Result<Exit> {
     let settings = args.choices.settings()?;
-    let (doomed, kept) = doomed(&settings, args.everything);
     let crds = if args.everything {
         crate::crds::select(&["kai".to_owned(), "grove".to_owned()])?
     } else {
         Vec::new()
     };
-    if args.dry_run {
-        for object in doomed.iter().chain(&crds) {
-            println!("would delete {}", title(object));
-        }
-        for object in &kept {
-            println!("would keep   {}", title(object));
-        }
-        return Ok(Exit::Done);
-    }
     runtime()?.block_on(async {
         let api = args.target.link().await?.api;
-        let mut gone = 0;
-        let held = list(&api, &format!("/api/v1/namespaces/{}/pods", settings.reservation_namespace)).await;
-        let in_use = held.is_ok_and(|pods| !pods.is_empty());
-        for object in &doomed {
-            let is_reservations =
-                object["kind"] == "Namespace" && object["metadata"]["name"] == settings.reservation_namespace.as_str();
-            if is_reservations && in_use {
-                eprintln!("kept      {}: its pods hold GPUs that others share", title(object));
-                continue;
+        let (goes, stays) = look(&api, &settings, args.everything).await?;
+        let made = made_by_operator(&api).await?;
+        if args.dry_run {
+            let all: Vec<&Doomed> = goes.iter().chain(&made).collect();
+            let mut known = BTreeSet::new();
+            for doomed in all.into_iter().filter(|doomed| known.insert(&doomed.path)) {
+                println!("would delete {}", title(&doomed.object));
             }
-            let path = path(object).with_context(|| format!("{} has no place in the API", title(object)))?;
-            gone += u32::from(delete(&api, &path, object).await?);
+            for crd in &crds {
+                println!("would delete {}", title(crd));
+            }
+            for (name, why) in &stays {
+                println!("would keep   {name}: {why}");
+            }
+            for object in &doomed(&settings, args.everything).1 {
+                println!("would keep   {}", title(object));
+            }
+            return Ok(Exit::Done);
         }
-        for crd in &crds {
+        let mut gone = 0;
+        for doomed in &goes {
+            gone += u32::from(delete(&api, doomed).await?);
+        }
+        // What belonged to the Config goes with it; what the Config of somebody else led to does not.
+        for doomed in &made_by_operator(&api).await? {
+            gone += u32::from(delete(&api, doomed).await?);
+        }
+        if gone > 0 {
+            let deployments = goes.iter().chain(&made).filter(|d| d.object["kind"] == "Deployment");
+            let namespaces: BTreeSet<&str> =
+                deployments.filter_map(|d| d.object["metadata"]["namespace"].as_str()).collect();
+            ended(&api, &namespaces).await;
+            // Until then they may have written again what was deleted.
+            let again = rewritten(&settings).into_iter().filter_map(|object| {
+                Some(Doomed { path: path(&object)?, uid: String::new(), object })
+            });
+            for doomed in again.chain(made_by_operator(&api).await?) {
+                gone += u32::from(delete(&api, &doomed).await?);
+            }
+        }
+        for crd in crds {
             let name = crd["metadata"]["name"].as_str().unwrap_or_default();
-            gone += u32::from(delete(&api, &format!("{CRDS}/{name}"), crd).await?);
+            let path = format!("{CRDS}/{name}");
+            gone += u32::from(delete(&api, &Doomed { path, uid: String::new(), object: crd }).await?);
         }
         eprintln!("{gone} objects deleted");
         if gone == 0 {
             eprintln!("hint: nothing of Muster was found; is {} its namespace? --namespace names another", settings.namespace);
             return Ok(Exit::NotInThatState);
+        }
+        for (name, why) in &stays {
+            eprintln!("left      {name}: {why}");
         }
         if !args.everything {
             eprintln!("queues, priority classes and CRDs stay: `muster uninstall --everything --yes` deletes them too");
@@ -331,14 +481,49 @@ pub fn uninstall(args: UninstallArgs) -> anyhow::Result<Exit> {
     })
 }
 
-async fn delete(api: &Api, path: &str, object: &Value) -> anyhow::Result<bool> {
-    let options = Delete { propagation: Some("Background"), ..Delete::default() };
-    let was_there =
-        api.delete_path(path, options).await.map_err(|error| refused("delete", &title(object), &error))?;
-    if was_there {
-        eprintln!("deleted   {}", title(object));
+/// How often it is looked whether Muster's pods have ended, and how long at most: longer than the 30 s that a pod has for it.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+const LOOKS: u32 = 80;
+
+/// Waits until Muster's pods in these namespaces have ended.
+async fn ended(api: &Api, namespaces: &BTreeSet<&str>) {
+    for namespace in namespaces {
+        let url = format!("/api/v1/namespaces/{namespace}/pods");
+        let mut left = 0;
+        for look in 0..LOOKS {
+            // Who may delete Deployments and not read pods goes on without waiting.
+            let pods = list(api, &url).await.unwrap_or_default();
+            let ours = |pod: &&Value| pod["metadata"]["labels"]["app.kubernetes.io/name"] == "muster";
+            left = pods.iter().filter(ours).count();
+            if left == 0 {
+                break;
+            }
+            if look == 0 {
+                eprintln!("waiting   for {left} pods in {namespace} to end");
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        if left > 0 {
+            eprintln!(
+                "warning: {left} pods in {namespace} have not ended; once they have, `muster uninstall` again deletes what they may write until then"
+            );
+        }
     }
-    Ok(was_there)
+}
+
+async fn delete(api: &Api, doomed: &Doomed) -> anyhow::Result<bool> {
+    let options = Delete { propagation: Some("Background"), uid: &doomed.uid, ..Delete::default() };
+    match api.delete_path(&doomed.path, options).await {
+        Ok(was_there) => {
+            if was_there {
+                eprintln!("deleted   {}", title(&doomed.object));
+            }
+            Ok(was_there)
+        }
+        // Another of the name is there by now, and it is not the one that was looked at.
+        Err(error) if error.conflict() && !doomed.uid.is_empty() => Ok(false),
+        Err(error) => Err(refused("delete", &title(&doomed.object), &error)),
+    }
 }
 
 #[cfg(test)]
@@ -369,6 +554,175 @@ mod tests {
         assert!(!all.iter().any(|o| o["kind"] == "NetworkPolicy"));
         let deployments = all.iter().filter(|o| o["kind"] == "Deployment");
         assert!(deployments.map(|d| &d["spec"]["replicas"]).all(|n| *n == 1));
+    }
+
+    #[track_caller]
+    fn check(kind: &str, found: &Value, in_use: &str, everything: bool, stays: &str) {
+        let all = objects_to_delete(&Settings::default());
+        let object = all.iter().find(|o| o["kind"] == kind && o["metadata"]["name"] != "kai-scale-adjust");
+        let why = (!in_use.is_empty()).then(|| in_use.to_owned());
+        let spaces = ["muster-system", "kai-resource-reservation"];
+        let in_use = why.iter().flat_map(|why| spaces.map(|name| (name.to_owned(), why.clone()))).collect();
+        match fate(object.unwrap(), found, &in_use, everything) {
+            Fate::Goes => assert_eq!(stays, "", "{kind} goes"),
+            Fate::Stays(why) => assert!(!stays.is_empty() && why.contains(stays), "{why}"),
+        }
+    }
+
+    #[test]
+    fn what_others_made_stays() {
+        let found = |labels: Value| json!({"metadata": {"labels": labels}});
+        let foreign = found(json!({"team": "a"}));
+        // Earlier versions wrote their labels on whatever was there.
+        let labelled = found(json!({"app.kubernetes.io/part-of": "muster"}));
+        let made = found(json!({"app.kubernetes.io/part-of": "muster", CREATED_BY.0: CREATED_BY.1}));
+        for kind in ["Namespace", "Config", "SchedulingShard"] {
+            check(kind, &foreign, "", false, "was there before Muster");
+            check(kind, &labelled, "", false, "was there before Muster");
+            check(kind, &made, "", false, "");
+        }
+        check("Namespace", &made, "GPUs", false, "GPUs");
+        let account = found(json!({operator::MANAGED_BY.0: operator::MANAGED_BY.1}));
+        check("ServiceAccount", &account, "GPUs", false, "");
+        check("Namespace", &made, "GPUs", true, "GPUs");
+        check("Namespace", &labelled, "", true, "was there before Muster");
+        check("Config", &labelled, "", true, "");
+        check("Deployment", &labelled, "", false, "");
+        check("Deployment", &labelled, "GPUs", false, "");
+        check("Deployment", &foreign, "", false, "the name of one of ours");
+        check("Secret", &foreign, "", false, "");
+        check("ValidatingWebhookConfiguration", &foreign, "", false, "");
+    }
+
+    struct Kube(Api);
+
+    impl Kube {
+        fn new() -> Kube {
+            let server = muster_apiserver::ApiServer::new(muster_apiserver::Options::default());
+            server.install_crds(crate::crds::select(&["kai".to_owned()]).unwrap()).unwrap();
+            Kube(Api::new(kube::Client::new(server, "default"), "muster-cli"))
+        }
+
+        async fn get(&self, path: &str) -> Option<Value> {
+            self.0.get_path(path).await.ok()
+        }
+
+        async fn install(&self, settings: &Settings) -> BTreeMap<&'static str, u32> {
+            apply_all(&self.0, &[], &objects(settings)).await.unwrap()
+        }
+
+        async fn uninstall(&self) -> Vec<String> {
+            let (goes, stays) = look(&self.0, &Settings::default(), false).await.unwrap();
+            for doomed in &goes {
+                delete(&self.0, doomed).await.unwrap();
+            }
+            stays.into_iter().map(|(name, _)| name).collect()
+        }
+    }
+
+    const SPACES: [&str; 3] = ["muster-system", "kai-resource-reservation", "kai-scale-adjust"];
+    const CONFIG: &str = "/apis/kai.scheduler/v1/configs/kai-config";
+    const SHARD: &str = "/apis/kai.scheduler/v1/schedulingshards/default";
+
+    #[tokio::test]
+    async fn what_was_there_before_is_there_after() {
+        let cluster = Kube::new();
+        let operated = Settings { operator: true, ..Settings::default() };
+        let account = "/api/v1/namespaces/kai-resource-reservation/serviceaccounts/kai-resource-reservation";
+        let mut before = Vec::new();
+        for name in SPACES {
+            let space = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": {"team": "a"}}});
+            before.push((format!("/api/v1/namespaces/{name}"), space));
+        }
+        before.push((account.into(), json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "kai-resource-reservation"}})));
+        let spec = json!({"namespace": "kai-scheduler"});
+        before.push((CONFIG.into(), json!({"apiVersion": "kai.scheduler/v1", "kind": "Config", "metadata": {"name": "kai-config"}, "spec": spec})));
+        let spec = json!({"placementStrategy": {"gpu": "spread"}});
+        before.push((SHARD.into(), json!({"apiVersion": "kai.scheduler/v1", "kind": "SchedulingShard", "metadata": {"name": "default"}, "spec": spec})));
+        for (path, object) in &mut before {
+            let collection = path.rsplit_once('/').unwrap().0.to_owned();
+            *object = cluster.0.create_path(&collection, object).await.unwrap();
+        }
+        for settings in [Settings::default(), operated] {
+            for _ in 0..2 {
+                let counts = cluster.install(&settings).await;
+                assert_eq!(counts["left"], if settings.operator { 5 } else { 4 }, "{counts:?}");
+                for (path, object) in &before {
+                    assert_eq!(cluster.get(path).await.as_ref(), Some(object), "{path}");
+                }
+            }
+        }
+        assert_eq!(cluster.uninstall().await.len(), 6);
+        for (path, object) in &before {
+            assert_eq!(cluster.get(path).await.as_ref(), Some(object), "{path}");
+        }
+        assert_eq!(list(&cluster.0, "/apis/apps/v1/deployments").await.unwrap(), Vec::<Value>::new());
+    }
+
+    #[tokio::test]
+    async fn what_an_installation_made_goes_after_any_number_of_them() {
+        let operated = Settings { operator: true, monitoring: false, ..Settings::default() };
+        for settings in [Settings::default(), operated] {
+            let cluster = Kube::new();
+            let first = cluster.install(&settings).await;
+            assert!(!first.contains_key("left") && first["created"] > 20, "{first:?}");
+            let second = cluster.install(&settings).await;
+            assert!(!second.contains_key("changed") && !second.contains_key("left"), "{second:?}");
+            // A newer version, with another image.
+            let newer = Settings { image: "muster:next".into(), ..settings };
+            let third = cluster.install(&newer).await;
+            assert!(third["changed"] > 0 && !third.contains_key("left"), "{third:?}");
+            // Told nothing of how it was installed.
+            assert_eq!(cluster.uninstall().await, Vec::<String>::new());
+            for name in SPACES {
+                let space = cluster.get(&format!("/api/v1/namespaces/{name}")).await;
+                assert!(space.is_none_or(|s| s["metadata"]["deletionTimestamp"].is_string()), "{name}");
+            }
+            for collection in [
+                "/apis/apps/v1/deployments",
+                "/apis/kai.scheduler/v1/configs",
+                "/apis/kai.scheduler/v1/schedulingshards",
+                "/apis/rbac.authorization.k8s.io/v1/clusterroles?labelSelector=app.kubernetes.io/part-of=muster",
+                "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings?labelSelector=app.kubernetes.io/part-of=muster",
+            ] {
+                let left = cluster.get(collection).await.unwrap();
+                assert_eq!(left["items"], json!([]), "{collection}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn namespaces_with_pods_of_others_stay() {
+        let cluster = Kube::new();
+        cluster.install(&Settings::default()).await;
+        for name in ["kai-resource-reservation", "muster-system"] {
+            let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+            cluster.0.create_path(&format!("/api/v1/namespaces/{name}/pods"), &pod).await.unwrap();
+        }
+        let stays = cluster.uninstall().await;
+        let account = "kai-resource-reservation/kai-resource-reservation";
+        assert_eq!(
+            stays,
+            [
+                format!("RoleBinding {account}"),
+                format!("Role {account}"),
+                format!("ServiceAccount {account}"),
+                "Namespace kai-resource-reservation".into(),
+                "Namespace muster-system".into(),
+            ]
+        );
+    }
+
+    /// Whether anybody holds GPUs there cannot be read, so somebody may.
+    #[tokio::test]
+    async fn a_list_that_fails_says_in_use() {
+        let nobody = tower::service_fn(async |_: http::Request<kube::client::Body>| {
+            Err::<http::Response<kube::client::Body>, _>(std::io::Error::other("gone"))
+        });
+        let api = Api::new(kube::Client::new(nobody, "default"), "muster-cli");
+        let in_use = in_use(&api, &Settings::default()).await;
+        assert_eq!(in_use.len(), 2);
+        assert!(in_use.values().all(|why| why.contains("is not known")), "{in_use:?}");
     }
 
     #[test]

@@ -127,16 +127,103 @@ pub struct Snapshot {
     pub setup: Setup,
     /// By kind, in the order of [`Kind::ALL`].
     pub objects: Vec<(Kind, Vec<Value>)>,
-    /// Kinds that the cluster does not serve, or does not let us read.
-    pub left_out: Vec<(Kind, String)>,
+    /// Kinds that were not read.
+    pub left_out: Vec<(Kind, LeftOut)>,
     /// Kueue's objects and configuration, and what its decisions hang on besides; empty unless asked for ([`add_kueue`]).
     pub kueue: Vec<Value>,
     /// Scheduler names among the settings' that nobody answers to at the moment; none in a file, which does not know.
     pub unanswered: Vec<String>,
 }
 
-/// Reads everything. Lists of several kinds are under way at the same time.
+/// A list that could not be read.
+#[derive(Debug)]
+pub struct Unread {
+    /// The HTTP status; 0 when there was no answer.
+    pub code: u16,
+    what: String,
+}
+
+impl Unread {
+    pub fn new(error: &muster_runtime::ApiError) -> Self {
+        let what = match error.code() {
+            // The server's own words say it all.
+            1.. => error.message(),
+            0 => without_repeats(error),
+        };
+        Unread { code: error.code(), what }
+    }
+
+    /// For people who read what scheduling looks at.
+    fn for_readers(&self) -> anyhow::Error {
+        self.with("muster-cluster-view")
+    }
+
+    /// `role`: the ClusterRole that lets one read it.
+    pub fn with(&self, role: &str) -> anyhow::Error {
+        let hint = match self.code {
+            403 => format!(
+                "\nhint: the ClusterRole {role} (made by `muster install`), given by a ClusterRoleBinding, lets one read what is needed"
+            ),
+            401 => "\nhint: the cluster does not know these credentials; --kubeconfig and --context choose others".into(),
+            0 => "\nhint: is the cluster up? `muster up` starts one; --kubeconfig names another".into(),
+            _ => String::new(),
+        };
+        anyhow::anyhow!("{}{hint}", self.what)
+    }
+}
+
+/// An error and what led to it, where errors quote their causes or not as they please.
+fn without_repeats(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let said = cause.to_string();
+        if !text.contains(&said) {
+            text.push_str(&format!(": {said}"));
+        }
+        next = cause.source();
+    }
+    text
+}
+
+/// Why a kind was not read.
+#[derive(Debug)]
+pub enum LeftOut {
+    NotServed,
+    /// In the server's words.
+    Forbidden(String),
+}
+
+impl std::fmt::Display for LeftOut {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            LeftOut::NotServed => f.write_str("is not served"),
+            LeftOut::Forbidden(why) => f.write_str(why),
+        }
+    }
+}
+
+/// Reads everything.
 pub async fn snapshot(link: &Link, schedulers: &Schedulers) -> anyhow::Result<Snapshot> {
+    let read = read(link, schedulers).await.map_err(|unread| unread.for_readers())?;
+    match read.forbidden {
+        None => Ok(read.snapshot),
+        Some(unread) => Err(unread.for_readers()),
+    }
+}
+
+/// What could be read.
+pub struct Read {
+    pub snapshot: Snapshot,
+    /// One of the kinds without which there is nothing to say about scheduling may not be read.
+    pub forbidden: Option<Unread>,
+    pub leases: Vec<Value>,
+    /// Leases may not be read: which names are answered to is not known.
+    pub no_leases: bool,
+}
+
+/// Reads everything that may be read. Lists of several kinds are under way at the same time.
+pub async fn read(link: &Link, schedulers: &Schedulers) -> Result<Read, Unread> {
     let lists =
         Kind::ALL.map(|kind| async move { (kind, list(&link.api, &resource(kind).path("", "", "")).await) });
     let leases = list(&link.api, "/apis/coordination.k8s.io/v1/leases");
@@ -150,6 +237,7 @@ pub async fn snapshot(link: &Link, schedulers: &Schedulers) -> anyhow::Result<Sn
         unanswered: Vec::new(),
     };
     let mut conf_maps = Vec::new();
+    let mut forbidden = None;
     for (kind, listed) in lists {
         match listed {
             Ok(mut items) => {
@@ -159,21 +247,14 @@ pub async fn snapshot(link: &Link, schedulers: &Schedulers) -> anyhow::Result<Sn
                 items.iter_mut().for_each(|item| trim(kind, item));
                 snapshot.objects.push((kind, items));
             }
-            Err(error) if error.not_found() => snapshot.left_out.push((kind, "is not served".into())),
-            Err(error) if error.code() == 403 && !is_needed(kind) => {
-                snapshot.left_out.push((kind, error.message()));
+            Err(error) if error.not_found() => snapshot.left_out.push((kind, LeftOut::NotServed)),
+            Err(error) if error.code() == 403 => {
+                snapshot.left_out.push((kind, LeftOut::Forbidden(error.message())));
+                if is_needed(kind) && forbidden.is_none() {
+                    forbidden = Some(Unread::new(&error));
+                }
             }
-            Err(error) => {
-                let message = error.message();
-                let hint = if error.code() == 403 {
-                    "\nhint: the ClusterRoles view, muster-view and muster-cluster-view (made by `muster install`) let one read what is needed"
-                } else if error.code() == 0 {
-                    "\nhint: is the cluster up? `muster up` starts one; --kubeconfig names another"
-                } else {
-                    ""
-                };
-                return Err(anyhow::Error::new(error)).with_context(|| format!("{message}{hint}"));
-            }
+            Err(error) => return Err(Unread::new(&error)),
         }
     }
     // Who may not read leases says the names by --scheduler-name, and is not told who answers to them.
@@ -181,7 +262,12 @@ pub async fn snapshot(link: &Link, schedulers: &Schedulers) -> anyhow::Result<Sn
     if let Ok(leases) = &leases {
         snapshot.unanswered = unanswered(leases, &snapshot.setup, snapshot.taken);
     }
-    Ok(snapshot)
+    let (leases, no_leases) = match leases {
+        Ok(leases) => (leases, false),
+        Err(error) if matches!(error.code(), 403 | 404) => (Vec::new(), true),
+        Err(error) => return Err(Unread::new(&error)),
+    };
+    Ok(Read { snapshot, forbidden, leases, no_leases })
 }
 
 /// Kueue's kinds: what they are called in paths and in objects.
@@ -413,8 +499,11 @@ impl Snapshot {
 
     /// Objects for a file, with a first one that says when and for which scheduler they were read. Readers that do not know it pass over it.
     pub fn documents(&self) -> Vec<Value> {
-        let left_out: Map<String, Value> =
-            self.left_out.iter().map(|(kind, why)| (kind.name().to_owned(), json!(why))).collect();
+        let left_out: Map<String, Value> = self
+            .left_out
+            .iter()
+            .map(|(kind, why)| (kind.name().to_owned(), json!(why.to_string())))
+            .collect();
         let head = json!({
             "apiVersion": SNAPSHOT.0, "kind": SNAPSHOT.1,
             "metadata": {"name": "snapshot"},
@@ -521,6 +610,59 @@ pub mod tests {
     /// The same, from YAML documents.
     pub fn of_yaml(text: &str) -> Snapshot {
         of_objects(muster_scenario::objects_of(text).unwrap())
+    }
+
+    /// Whoever is given a role for the cluster can read what the commands list.
+    #[test]
+    fn roles_let_people_look() {
+        let all = muster_install::groups::roles(&json!({}));
+        for role in ["muster-cluster-view", "muster-queue-admin", "muster-platform-admin"] {
+            let role = all.iter().find(|r| r["metadata"]["name"] == role).unwrap();
+            let may_list = |group: &str, plural: &str| {
+                let has = |list: &Value, wanted: &str| list.as_array().unwrap().iter().any(|v| v == wanted);
+                let rules = role["rules"].as_array().unwrap();
+                assert!(
+                    rules.iter().any(|rule| has(&rule["apiGroups"], group)
+                        && has(&rule["resources"], plural)
+                        && has(&rule["verbs"], "list")),
+                    "{}: {group}/{plural}",
+                    role["metadata"]["name"]
+                );
+            };
+            for kind in Kind::ALL {
+                let (group, _, plural) = kind.resource();
+                may_list(group, plural);
+            }
+            may_list("coordination.k8s.io", "leases");
+            OF_KUEUE.iter().for_each(|(plural, _)| may_list("kueue.x-k8s.io", plural));
+            may_list("", "limitranges");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_refusal_is_said_once_and_with_a_hint() {
+        let answer = tower::service_fn(async |request: http::Request<kube::client::Body>| {
+            let (code, body) = match request.uri().path() {
+                "/api/v1/nodes" => {
+                    let message = "nodes is forbidden: User \"eve\" cannot list resource \"nodes\"";
+                    (
+                        403,
+                        json!({"kind": "Status", "status": "Failure", "message": message, "reason": "Forbidden", "code": 403}),
+                    )
+                }
+                _ => (200, json!({"kind": "List", "items": []})),
+            };
+            let body = kube::client::Body::from(body.to_string().into_bytes());
+            Ok::<_, std::io::Error>(http::Response::builder().status(code).body(body).unwrap())
+        });
+        let api = Api::new(kube::Client::new(answer, "default"), "test");
+        let link = Link { api, namespace: "default".into() };
+        let error = snapshot(&link, &Schedulers::default()).await.err().unwrap();
+        assert_eq!(
+            format!("{error:#}"),
+            "nodes is forbidden: User \"eve\" cannot list resource \"nodes\"\nhint: the ClusterRole muster-cluster-view \
+             (made by `muster install`), given by a ClusterRoleBinding, lets one read what is needed"
+        );
     }
 
     #[test]

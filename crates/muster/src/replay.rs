@@ -1,20 +1,24 @@
 //! `muster replay`: runs a recording of a scheduler again and says whether it decides the same.
 //!
 //! In: a file of JSON lines that `muster run --record` wrote. Out: what each cycle decided, and the first cycle that came out otherwise.
+//! Must stay true: of a recording that was cut off, as by `kill -9`, all whole lines count and the rest of the last one is said to be
+//! left out; any other line that cannot be read is an error.
 
 use crate::Exit;
 use crate::live::{self, Format};
 use anyhow::Context;
 use muster_scenario::words;
-use muster_scheduler::record::{Recording, Replayed, digest, replay};
+use muster_scheduler::record::{Cycle, Recording, RecordingError, Replayed, digest, replay};
 use serde_json::{Value, json};
-use std::io::{BufRead, BufReader};
+use std::cell::Cell;
+use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  muster replay cycles.jsonl                    does it decide the same again?\n  muster replay cycles.jsonl --cycle 17         what was decided in cycle 17, and who waited why\n  muster replay cycles.jsonl -o json\n\nExit code: 0 if every cycle decided the same, 1 otherwise. A recording holds the objects that the scheduler saw."
+    after_help = "Examples:\n  muster replay cycles.jsonl                    does it decide the same again?\n  muster replay cycles.jsonl --cycle 17         what was decided in cycle 17, and who waited why\n  muster replay cycles.jsonl -o json\n\nExit code: 0 if every cycle decided the same, 1 otherwise. If the scheduler was killed while it wrote, the last line ends in its\nmiddle: that cycle is left out, and said to be. A recording holds the objects that the scheduler saw."
 )]
 pub struct Args {
     /// The recording; - for standard input
@@ -40,13 +44,13 @@ pub fn run(args: Args) -> anyhow::Result<Exit> {
         Box::new(BufReader::new(file))
     };
     let said = || args.file.display().to_string();
-    let recording = Recording::read(from).with_context(said)?;
-    let names = recording.setup.scheduler_names.join(", ");
-    let mut core = recording.setup.core();
+    let mut cycles = Cycles::read(from).with_context(said)?;
+    let names = cycles.recording.setup.scheduler_names.join(", ");
+    let mut core = cycles.recording.setup.core();
     let mut tally = Tally::default();
     let mut told = Instant::now();
-    for cycle in recording {
-        let replayed = replay(&mut core, cycle.with_context(said)?);
+    while let Some(cycle) = cycles.next().with_context(said)? {
+        let replayed = replay(&mut core, cycle);
         if told.elapsed() >= TALK_EVERY {
             told = Instant::now();
             eprintln!("cycle {}", replayed.cycle);
@@ -56,6 +60,13 @@ pub fn run(args: Args) -> anyhow::Result<Exit> {
             return Ok(if replayed.is_same() { Exit::Done } else { Exit::Failed });
         }
         tally.add(&replayed);
+    }
+    tally.cut_off = cycles.cut_off;
+    if let Some(cut) = &tally.cut_off {
+        eprintln!(
+            "note: {}: the recording ends in the middle of a line, as when the scheduler was killed; that cycle is left out ({cut})",
+            said()
+        );
     }
     if let Some(cycle) = args.cycle {
         anyhow::bail!(
@@ -69,6 +80,75 @@ pub fn run(args: Args) -> anyhow::Result<Exit> {
     Ok(if tally.different.is_empty() { Exit::Done } else { Exit::Failed })
 }
 
+/// The cycles of a recording, up to where it was cut off.
+struct Cycles<R> {
+    recording: Recording<Watched<R>>,
+    end: Rc<Cell<End>>,
+    /// Why the last line is no cycle, if it has no end.
+    cut_off: Option<String>,
+}
+
+/// How far a file was read.
+#[derive(Clone, Copy, Default)]
+struct End {
+    /// There is no more.
+    reached: bool,
+    /// The last byte ended a line.
+    after_line: bool,
+}
+
+/// A reader that notes how it ends.
+struct Watched<R> {
+    from: R,
+    end: Rc<Cell<End>>,
+}
+
+impl<R: Read> Read for Watched<R> {
+    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+        let n = self.from.read(into)?;
+        note(&self.end, &into[..n]);
+        Ok(n)
+    }
+}
+
+impl<R: BufRead> BufRead for Watched<R> {
+    fn fill_buf(&mut self) -> std::io::Result<&[u8]> {
+        let bytes = self.from.fill_buf()?;
+        note(&self.end, bytes);
+        Ok(bytes)
+    }
+
+    fn consume(&mut self, n: usize) {
+        self.from.consume(n);
+    }
+}
+
+fn note(end: &Cell<End>, bytes: &[u8]) {
+    end.set(match bytes.last() {
+        None => End { reached: true, ..end.get() },
+        Some(last) => End { reached: false, after_line: *last == b'\n' },
+    });
+}
+
+impl<R: BufRead> Cycles<R> {
+    fn read(from: R) -> Result<Self, RecordingError> {
+        let end = Rc::new(Cell::new(End::default()));
+        let recording = Recording::read(Watched { from, end: end.clone() })?;
+        Ok(Cycles { recording, end, cut_off: None })
+    }
+
+    fn next(&mut self) -> Result<Option<Cycle>, RecordingError> {
+        match self.recording.next() {
+            // Whoever writes a line ends it in the same breath: one without an end was not written to its end.
+            Some(Err(error)) if self.end.get().reached && !self.end.get().after_line => {
+                self.cut_off = Some(error.to_string());
+                Ok(None)
+            }
+            next => next.transpose(),
+        }
+    }
+}
+
 #[derive(Default)]
 struct Tally {
     cycles: u64,
@@ -78,6 +158,8 @@ struct Tally {
     evictions: usize,
     /// Cycle, digest then, digest now.
     different: Vec<(u64, String, String)>,
+    /// Why the last line was left out.
+    cut_off: Option<String>,
 }
 
 fn now_digest(replayed: &Replayed) -> String {
@@ -108,6 +190,7 @@ impl Tally {
         json!({
             "schedulers": names, "cycles": self.cycles, "decided": self.decided, "binds": self.binds,
             "evictions": self.evictions, "same": different.is_empty(), "different": different,
+            "cutOff": self.cut_off.is_some(),
         })
     }
 
@@ -202,14 +285,65 @@ mod tests {
         out
     }
 
-    fn tally(text: &[u8]) -> Tally {
-        let recording = Recording::read(text).unwrap();
-        let mut core = recording.setup.core();
+    fn read(text: &[u8]) -> Result<Tally, RecordingError> {
+        // In small pieces, so that lines and pieces end in different places.
+        let mut cycles = Cycles::read(BufReader::with_capacity(7, text))?;
+        let mut core = cycles.recording.setup.core();
         let mut tally = Tally::default();
-        for cycle in recording {
-            tally.add(&replay(&mut core, cycle.unwrap()));
+        while let Some(cycle) = cycles.next()? {
+            tally.add(&replay(&mut core, cycle));
         }
-        tally
+        tally.cut_off = cycles.cut_off;
+        Ok(tally)
+    }
+
+    fn tally(text: &[u8]) -> Tally {
+        read(text).unwrap()
+    }
+
+    /// The recording and a second cycle, in which nothing happens.
+    fn two_cycles() -> Vec<u8> {
+        let mut text = recorded();
+        write_cycle(&mut text, begin_cycle(2, of_yaml(CLUSTER).now(), &[]), None).unwrap();
+        text
+    }
+
+    /// Wherever a recording ends, all whole lines count, and the rest is said.
+    #[test]
+    fn a_recording_that_was_cut_off_is_judged_up_to_there() {
+        let text = two_cycles();
+        let ends: Vec<usize> =
+            text.iter().enumerate().filter(|(_, b)| **b == b'\n').map(|(i, _)| i).collect();
+        for cut in ends[1] + 1..=text.len() {
+            let tally = tally(&text[..cut]);
+            let (whole, ended) = (cut >= text.len() - 1, cut == ends[1] + 1);
+            assert_eq!(
+                (tally.cycles, tally.cut_off.is_some()),
+                (1 + u64::from(whole), !whole && !ended),
+                "{cut}"
+            );
+            assert_eq!(tally.json("kai")["cutOff"], !whole && !ended);
+        }
+        // In the middle of a letter, too.
+        let mut half = text[..=ends[1]].to_vec();
+        half.extend_from_slice(b"{\"cycle\": \"\xc3");
+        assert_eq!(tally(&half).cut_off.as_deref(), Some("line 3 cannot be read"));
+    }
+
+    #[test]
+    fn any_other_broken_line_is_an_error() {
+        let text = String::from_utf8(two_cycles()).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        let broken = |lines: &[&str]| read((lines.join("\n") + "\n").as_bytes()).err().map(|e| e.to_string());
+        assert_eq!(broken(&lines), None);
+        let half = &lines[1][..lines[1].len() / 2];
+        assert_eq!(broken(&[lines[0], half, lines[2]]).as_deref(), Some("line 2 is no JSON"));
+        assert_eq!(
+            broken(&[lines[0], lines[1], half]).as_deref(),
+            Some("line 3 is no JSON"),
+            "it has an end"
+        );
+        assert!(read(&lines[0].as_bytes()[..9]).is_err(), "without settings there is nothing to judge");
     }
 
     #[test]

@@ -133,6 +133,41 @@ async fn a_config_becomes_a_running_system() {
     until("roles gone", async || cluster.get(roles).await.is_none()).await;
 }
 
+/// What somebody else made under a name of ours serves as it is, and outlives the Config.
+#[tokio::test(start_paused = true)]
+async fn what_others_made_stays() {
+    let cluster = cluster(false);
+    let space = "/api/v1/namespaces/kai-resource-reservation";
+    let account = format!("{space}/serviceaccounts/kai-resource-reservation");
+    let name = json!({"name": "kai-resource-reservation", "labels": {"team": "a"}});
+    let spaces = "/api/v1/namespaces";
+    let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": name});
+    let space_before = cluster.ask("POST", spaces, &body).await.unwrap();
+    let body = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": name});
+    let before = cluster.ask("POST", &format!("{space}/serviceaccounts"), &body).await.unwrap();
+
+    let _tasks = operate(&cluster);
+    cluster.apply(&shard("default", json!({})), false).await.unwrap();
+    let config = json!({
+        "apiVersion": "kai.scheduler/v1", "kind": "Config", "metadata": {"name": "kai-config"}, "spec": {},
+    });
+    cluster.apply(&config, false).await.unwrap();
+    until("deployed", async || conditions(&cluster, CONFIG).await.starts_with("Deployed")).await;
+    assert_eq!(cluster.get(&account).await.as_ref(), Some(&before));
+    assert_eq!(cluster.get(space).await.as_ref(), Some(&space_before));
+    // What it made itself says so, for an uninstallation to find.
+    for made in ["kai-scheduler", "kai-scale-adjust"] {
+        let found = cluster.get(&format!("{spaces}/{made}")).await.unwrap();
+        assert!(muster_install::is_marked(&found), "{found}");
+    }
+
+    cluster.ask("DELETE", CONFIG, &Value::Null).await.unwrap();
+    until("all gone", async || names(&cluster).await.is_empty()).await;
+    let role = "/apis/rbac.authorization.k8s.io/v1/namespaces/kai-resource-reservation/roles/kai-resource-reservation";
+    until("its role is gone", async || cluster.get(role).await.is_none()).await;
+    assert_eq!(cluster.get(&account).await.as_ref(), Some(&before));
+}
+
 #[tokio::test(start_paused = true)]
 async fn monitoring_needs_its_kinds() {
     for served in [false, true] {
