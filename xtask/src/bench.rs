@@ -79,7 +79,8 @@ struct Jobs {
 #[command(after_help = "\
 Examples:
   cargo xtask bench services                       500 nodes, 500 gangs of 8
-  cargo xtask bench services --nodes 100 --gangs 50")]
+  cargo xtask bench services --nodes 100 --gangs 50
+  cargo xtask bench services --peers 2             instead: Muster, kube-scheduler with and without gangs, and Volcano, in turns, twice")]
 struct Services {
     #[arg(long, default_value_t = 500)]
     nodes: usize,
@@ -88,6 +89,9 @@ struct Services {
     /// Pods of each gang
     #[arg(long, default_value_t = 8)]
     size: usize,
+    /// The same load on other schedulers too, so many times each
+    #[arg(long, value_name = "ROUNDS", default_value_t = 0)]
+    peers: usize,
 }
 
 #[derive(Parser)]
@@ -121,7 +125,8 @@ pub fn run(args: Args) -> Result<()> {
     match args.what {
         What::Engine(args) => engine(args),
         What::Services(args) => {
-            live("muster-scheduler", "rate", &[args.nodes, args.gangs, args.size].map(|n| n.to_string()))
+            let numbers = [args.nodes, args.gangs, args.size, args.peers];
+            live("muster-scheduler", "rate", &numbers.map(|n| n.to_string()))
         }
         What::Jobs(args) => {
             let place = if args.apart { "apart" } else { "together" };

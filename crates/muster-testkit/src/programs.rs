@@ -42,7 +42,7 @@ impl Release {
     }
 
     /// The features that make it schedule gangs.
-    pub(crate) fn gates(self) -> &'static str {
+    pub fn gates(self) -> &'static str {
         match self {
             Release::V1_36 => {
                 "GenericWorkload=true,GangScheduling=true,TopologyAwareWorkloadScheduling=true,WorkloadAwarePreemption=true"
