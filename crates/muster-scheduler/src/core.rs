@@ -668,7 +668,8 @@ impl Core {
         let has_failed = status["phase"] == "Failed";
         let limit = spec["backoffLimit"].as_i64();
         if has_failed && limit.is_none() {
-            self.hopeless.entry(key.clone()).or_insert(false);
+            // Told again whenever it is still to be seen: what took it away may have failed.
+            self.hopeless.insert(key.clone(), false);
         } else {
             self.hopeless.remove(&key);
         }
