@@ -250,7 +250,7 @@ pub struct Core {
     conditions: BTreeMap<Key, SeenConditions>,
     /// BindRequests of gangs, by their own names.
     requests: BTreeMap<Key, SeenRequest>,
-    /// Rounds of theirs in which something failed for good since the last cycle.
+    /// Rounds of theirs that are to be broken up. Nothing puts one in yet: late and repeated events of old requests must be told from new ones first.
     failed_rounds: BTreeSet<String>,
     /// BindRequests that failed and may be tried for ever, and whether they were told to go.
     hopeless: BTreeMap<Key, bool>,
@@ -675,11 +675,6 @@ impl Core {
         }
         let gone_by = status["failedAttempts"].as_i64().unwrap_or(0);
         let for_good = has_failed && limit.is_some_and(|limit| gone_by >= limit);
-        // What was asked for will not come. Before it is written down, this may still be what became of an earlier request.
-        if for_good && self.flights.get(&pod).is_some_and(|flight| flight.until.is_some()) {
-            self.flights.remove(&pod);
-            self.translator.forget(&pod);
-        }
         let annotations = &value["metadata"]["annotations"];
         let round = annotations[ROUND].as_str().filter(|round| !round.is_empty());
         let number = |name: &str| annotations[name].as_str().and_then(|n| n.parse::<usize>().ok());
@@ -687,9 +682,6 @@ impl Core {
             self.requests.remove(&key);
             return;
         };
-        if for_good {
-            self.failed_rounds.insert(round.to_owned());
-        }
         let seen = SeenRequest {
             pod,
             needed: number(ROUND_NEEDED).unwrap_or(size).min(size),
@@ -1196,32 +1188,6 @@ mod tests {
                 "spec": {"podName": pod, "selectedNode": "n", "backoffLimit": limit},
                 "status": {"phase": phase, "failedAttempts": attempts, "reason": "no"}}),
         )
-    }
-
-    #[test]
-    fn a_gang_that_a_binder_cannot_bind_whole_makes_way() {
-        let core = &mut core();
-        let arrive = vec![node("n", 8), group("g", 2), pod("a", "g", 4), pod("b", "g", 4)];
-        check(core, 1, arrive, &["g: a@n b@n"]);
-        let mut bound = pod_json("a", "g", 4);
-        bound["spec"]["nodeName"] = json!("n");
-        let tried = |n| vec![request("a", "Succeeded", 0, Some(3)), request("b", "Failed", n, Some(3))];
-        let asked = |name: &str| {
-            let pod = Key::new("ns", name);
-            Input::Outcome(Outcome { pod, uid: format!("u-{name}"), result: Ok(Done::Asked) })
-        };
-        let mut inputs = vec![asked("a"), asked("b"), put(Kind::Pod, bound)];
-        inputs.extend(tried(2));
-        check(core, 2, inputs, &[]);
-        let output = core.step(tried(3), Time(3)).unwrap();
-        let broken: Vec<String> = output
-            .broken
-            .iter()
-            .map(|b| format!("{} {}: {}", b.gang.key.name, b.evictions[0].pod.name, b.why))
-            .collect();
-        assert_eq!(broken, ["g a: binding ns/b failed: no"]);
-        // Once is enough, and what is left of the gang waits for the rest.
-        check(core, 4, tried(3), &[]);
     }
 
     #[test]
