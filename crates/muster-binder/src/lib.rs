@@ -25,5 +25,4 @@ pub use assignment::{Assignment, Malformed, Received};
 pub use binder::Binder;
 pub use error::{BindError, Bound};
 pub use options::{Options, Reservation};
-pub use service::round::{ROUND, ROUND_NEEDED, ROUND_SIZE};
 pub use service::start;

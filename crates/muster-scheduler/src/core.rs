@@ -7,11 +7,10 @@ use crate::hold::{self, Hold};
 use crate::ingest::{Done, Failure, Input, Outcome};
 use crate::slim;
 use crate::volcano::{self, Census};
-use muster_binder::{ROUND, ROUND_NEEDED, ROUND_SIZE};
 use muster_engine::{Engine, Figures};
 use muster_model::{
-    Action, Bind, Decisions, Diagnostic, GPU, Gang, GangPhase, Key, Name, Placement, Pod, PodState, Policy,
-    Reason, Refusal, Resource, ShareSize, Span, Time,
+    Action, Bind, Decisions, Diagnostic, GPU, Gang, GangPhase, Key, Name, Placement, Pod, Policy, Reason,
+    Refusal, Resource, ShareSize, Span, Time,
 };
 use muster_scenario::words;
 use muster_translate::{Kind, Settings, Translator};
@@ -29,8 +28,6 @@ pub struct Output {
     pub waiting: Vec<Waiting>,
     /// Gangs about which something was said, by this process or one before it, and that no longer wait.
     pub placed: Vec<Placed>,
-    /// Gangs that a binder could not bind whole.
-    pub broken: Vec<Broken>,
     /// BindRequests that a binder would try for ever, with their uids.
     pub hopeless: Vec<(Key, Name)>,
     /// Gangs that fell below their minimum, and gangs that have it again.
@@ -77,15 +74,6 @@ pub struct Placed {
     pub gang: GroupRef,
     /// What its group says of other pools.
     pub others: Vec<Value>,
-}
-
-/// A gang of which so many pods were refused by a binder that the rest of them is of no use.
-#[derive(Debug)]
-pub struct Broken {
-    pub gang: GroupRef,
-    pub why: String,
-    /// Those that are bound.
-    pub evictions: Vec<Eviction>,
 }
 
 #[derive(Debug)]
@@ -220,18 +208,6 @@ struct SeenConditions {
     transitions: u64,
 }
 
-/// A BindRequest as far as its gang is concerned.
-#[derive(Debug)]
-struct SeenRequest {
-    pod: Key,
-    /// How many requests of its round the gang needs, and how many there are.
-    needed: usize,
-    size: usize,
-    round: String,
-    /// Why it failed for good.
-    failed: Option<String>,
-}
-
 pub struct Core {
     translator: Translator,
     engine: Engine,
@@ -248,10 +224,6 @@ pub struct Core {
     holds: BTreeMap<Key, Held>,
     /// What PodGroups say that they wait for, of those that say anything.
     conditions: BTreeMap<Key, SeenConditions>,
-    /// BindRequests of gangs, by their own names.
-    requests: BTreeMap<Key, SeenRequest>,
-    /// Rounds of theirs that are to be broken up. Nothing puts one in yet: late and repeated events of old requests must be told from new ones first.
-    failed_rounds: BTreeSet<String>,
     /// BindRequests that failed and may be tried for ever, and whether they were told to go.
     hopeless: BTreeMap<Key, bool>,
     /// Pods that were found to be in no group; told once.
@@ -302,8 +274,6 @@ impl Core {
             groups: BTreeMap::new(),
             holds: BTreeMap::new(),
             conditions: BTreeMap::new(),
-            requests: BTreeMap::new(),
-            failed_rounds: BTreeSet::new(),
             hopeless: BTreeMap::new(),
             ungrouped: BTreeSet::new(),
             expiry,
@@ -347,11 +317,8 @@ impl Core {
         counts.expired = self.expire(now);
         counts.changes = self.catch_up(now);
         let taken_over = self.take_over(now);
-        let (broken, hopeless) = (self.break_up(), self.give_up());
-        if !broken.is_empty() {
-            self.catch_up(now);
-        }
-        let is_quiet = taken_over.is_empty() && broken.is_empty() && hopeless.is_empty();
+        let hopeless = self.give_up();
+        let is_quiet = taken_over.is_empty() && hopeless.is_empty();
         if is_quiet && !self.changed && self.next.is_none_or(|next| now < next) {
             return None;
         }
@@ -360,7 +327,7 @@ impl Core {
         let mut decisions = self.engine.cycle(now);
         decisions.binds.splice(0..0, taken_over);
         let mut output = self.output(&decisions);
-        (output.broken, output.hopeless) = (broken, hopeless);
+        output.hopeless = hopeless;
         output.held = self.answer_holds(&decisions);
         (output.waiting, output.placed) = self.news(&decisions.refusals, now);
         self.assume(&decisions);
@@ -635,10 +602,7 @@ impl Core {
                 self.unmarked.remove(&key);
                 self.conditions.remove(&key);
             }
-            Kind::BindRequest => {
-                self.requests.remove(&key);
-                self.hopeless.remove(&key);
-            }
+            Kind::BindRequest => drop(self.hopeless.remove(&key)),
             _ => {}
         }
     }
@@ -661,35 +625,14 @@ impl Core {
         self.conditions.insert(key, seen);
     }
 
-    /// A binder's requests: which of them belong together, and which it cannot carry out.
+    /// A binder's request, and whether it may be tried for ever.
     fn see_request(&mut self, key: Key, value: &Value) {
-        let (spec, status) = (&value["spec"], &value["status"]);
-        let pod = spec["podName"].as_str().map_or(key.clone(), |name| Key::new(key.namespace.clone(), name));
-        let has_failed = status["phase"] == "Failed";
-        let limit = spec["backoffLimit"].as_i64();
-        if has_failed && limit.is_none() {
+        if value["status"]["phase"] == "Failed" && value["spec"]["backoffLimit"].is_null() {
             // Told again whenever it is still to be seen: what took it away may have failed.
-            self.hopeless.insert(key.clone(), false);
+            self.hopeless.insert(key, false);
         } else {
             self.hopeless.remove(&key);
         }
-        let gone_by = status["failedAttempts"].as_i64().unwrap_or(0);
-        let for_good = has_failed && limit.is_some_and(|limit| gone_by >= limit);
-        let annotations = &value["metadata"]["annotations"];
-        let round = annotations[ROUND].as_str().filter(|round| !round.is_empty());
-        let number = |name: &str| annotations[name].as_str().and_then(|n| n.parse::<usize>().ok());
-        let (Some(round), Some(size)) = (round, number(ROUND_SIZE)) else {
-            self.requests.remove(&key);
-            return;
-        };
-        let seen = SeenRequest {
-            pod,
-            needed: number(ROUND_NEEDED).unwrap_or(size).min(size),
-            size,
-            round: round.to_owned(),
-            failed: for_good.then(|| status["reason"].as_str().unwrap_or("it was refused").to_owned()),
-        };
-        self.requests.insert(key, seen);
     }
 
     /// Work that was done is taken for granted until the watch shows it; work that failed is given back, and not tried again and again.
@@ -764,50 +707,6 @@ impl Core {
         if let Some(made) = self.translator.made_pod(pod) {
             self.flights.insert(pod.clone(), Flight { uid: made.uid.clone(), until: None });
         }
-    }
-
-    /// Gangs that a binder could not bind whole: what of them is bound makes way again.
-    fn break_up(&mut self) -> Vec<Broken> {
-        let mut broken = Vec::new();
-        for round in std::mem::take(&mut self.failed_rounds) {
-            let of_round = || self.requests.values().filter(|request| request.round == round);
-            let n_failed = of_round().filter(|request| request.failed.is_some()).count();
-            let Some(first) = of_round().find(|request| request.failed.is_some()) else { continue };
-            if first.size.saturating_sub(n_failed) >= first.needed {
-                continue;
-            }
-            let pods: Vec<&Arc<Pod>> =
-                of_round().filter_map(|request| self.translator.made_pod(&request.pod)).collect();
-            let Some(key) = pods.iter().find_map(|pod| pod.gang.clone()) else { continue };
-            let Some(gang) = self.translator.made_gang(&key) else { continue };
-            let stays = self.stays(gang, &BTreeSet::new());
-            if gang.missing(|leaf| stays.get(leaf).copied().unwrap_or(0)) == 0 {
-                continue;
-            }
-            let gang = self.group_ref(&key);
-            let is_bound = |pod: &&&Arc<Pod>| matches!(pod.state, PodState::Bound | PodState::Running);
-            let evictions: Vec<Eviction> = pods
-                .iter()
-                .filter(is_bound)
-                .map(|pod| Eviction {
-                    pod: pod.key.clone(),
-                    uid: pod.uid.clone(),
-                    gang: gang.clone(),
-                    action: Action::Allocate,
-                    by: None,
-                    moved: false,
-                    forced: false,
-                })
-                .collect();
-            let why =
-                format!("binding {} failed: {}", first.pod, first.failed.as_deref().unwrap_or_default());
-            for eviction in &evictions {
-                self.translator.assume_leaving(&eviction.pod);
-                self.fly(&eviction.pod);
-            }
-            broken.push(Broken { gang, why, evictions });
-        }
-        broken
     }
 
     /// BindRequests of our pods that a binder would try for ever.
@@ -1179,12 +1078,11 @@ mod tests {
         }
     }
 
-    /// A BindRequest of a gang of two, both of which are needed.
+    /// A BindRequest.
     fn request(pod: &str, phase: &str, attempts: i64, limit: Option<i64>) -> Input {
         put(
             Kind::BindRequest,
-            json!({"metadata": {"namespace": "ns", "name": pod, "uid": format!("r-{pod}"), "annotations":
-                    {ROUND: "r", ROUND_SIZE: "2", ROUND_NEEDED: "2"}},
+            json!({"metadata": {"namespace": "ns", "name": pod, "uid": format!("r-{pod}")},
                 "spec": {"podName": pod, "selectedNode": "n", "backoffLimit": limit},
                 "status": {"phase": phase, "failedAttempts": attempts, "reason": "no"}}),
         )

@@ -5,8 +5,8 @@
 //! is told to the core, which gives the promise back.
 
 use crate::core::{
-    Broken, DEFAULT_POOL, Eviction, GangPlacement, GroupRef, GroupStatus, Output, Placed, PodPlacement,
-    Received, Waiting,
+    DEFAULT_POOL, Eviction, GangPlacement, GroupRef, GroupStatus, Output, Placed, PodPlacement, Received,
+    Waiting,
 };
 use crate::ingest::{self, Done, Failure, Input, Outcome};
 use crate::{volcano, words};
@@ -73,7 +73,6 @@ pub struct Publisher {
 enum Urgent {
     Place(GangPlacement),
     Evict(Eviction),
-    BreakUp(Broken),
 }
 
 impl Urgent {
@@ -82,17 +81,14 @@ impl Urgent {
         match self {
             Urgent::Place(gang) => gang.pods.len(),
             Urgent::Evict(_) => 1,
-            Urgent::BreakUp(broken) => broken.evictions.len().max(1),
         }
     }
 
     /// The pods whose fate is to be told.
     fn pods(&self) -> Vec<(Key, Name)> {
-        let of = |eviction: &Eviction| (eviction.pod.clone(), eviction.uid.clone());
         match self {
             Urgent::Place(gang) => gang.pods.iter().map(|pod| (pod.pod.clone(), pod.uid.clone())).collect(),
-            Urgent::Evict(eviction) => vec![of(eviction)],
-            Urgent::BreakUp(broken) => broken.evictions.iter().map(of).collect(),
+            Urgent::Evict(eviction) => vec![(eviction.pod.clone(), eviction.uid.clone())],
         }
     }
 }
@@ -354,10 +350,6 @@ impl Publisher {
             self.busy.fetch_add(1, Ordering::Relaxed);
             let _ = self.urgent.send(Urgent::Evict(eviction));
         }
-        for broken in output.broken.drain(..) {
-            self.busy.fetch_add(broken.evictions.len().max(1), Ordering::Relaxed);
-            let _ = self.urgent.send(Urgent::BreakUp(broken));
-        }
         for request in output.hopeless.drain(..) {
             let _ = self.hopeless.send(request);
         }
@@ -412,7 +404,6 @@ impl Desk {
                 let done = match item {
                     Urgent::Place(gang) => AssertUnwindSafe(desk.place(gang, in_flight)).catch_unwind().await,
                     Urgent::Evict(eviction) => AssertUnwindSafe(desk.evict(eviction)).catch_unwind().await,
-                    Urgent::BreakUp(broken) => AssertUnwindSafe(desk.break_up(broken)).catch_unwind().await,
                 };
                 if done.is_err() {
                     // Nobody would ever hear of these again.
@@ -486,16 +477,6 @@ impl Desk {
             tracing::warn!(gang = %gang.key, message, "a gang was not bound whole");
             self.lanes.send(Calm::Failed { gang, message });
         }
-    }
-
-    /// What of a gang is bound makes way again, because a binder could not bind the rest.
-    async fn break_up(&self, broken: Broken) {
-        let Broken { gang, why, evictions } = broken;
-        for eviction in evictions {
-            self.evict_because(eviction, format!("rolled back: {why}")).await;
-        }
-        tracing::warn!(gang = %gang.key, message = why, "a gang was not bound whole");
-        self.lanes.send(Calm::Failed { gang, message: why });
     }
 
     /// Takes requests away that a binder would try for ever. Only then their pods are decided anew: before, the binder might win.

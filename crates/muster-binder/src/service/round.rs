@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 
 use crate::assignment::Assignment;
 
-pub const ROUND: &str = "muster.dev/gang-round";
-pub const ROUND_SIZE: &str = "muster.dev/gang-size";
-pub const ROUND_NEEDED: &str = "muster.dev/gang-needed";
+const ROUND: &str = "muster.dev/gang-round";
+const SIZE: &str = "muster.dev/gang-size";
+const NEEDED: &str = "muster.dev/gang-needed";
 
 /// How long the requests of a round may take to come.
 pub const GATHERING: Duration = Duration::from_secs(10);
@@ -48,13 +48,13 @@ impl Round {
     /// The round that a request says it belongs to; `None` if it stands for itself.
     pub fn of(request: &BindRequest) -> Option<Self> {
         let text = |name: &str| request.metadata.annotation(name);
-        let size: usize = text(ROUND_SIZE)?.parse().ok()?;
-        let needed = text(ROUND_NEEDED).and_then(|n| n.parse().ok()).unwrap_or(size).min(size);
+        let size: usize = text(SIZE)?.parse().ok()?;
+        let needed = text(NEEDED).and_then(|n| n.parse().ok()).unwrap_or(size).min(size);
         Some(Round { id: text(ROUND).filter(|id| !id.is_empty())?.to_owned(), size, needed })
     }
 
     pub fn annotations(&self) -> Value {
-        json!({ROUND: self.id, ROUND_SIZE: self.size.to_string(), ROUND_NEEDED: self.needed.to_string()})
+        json!({ROUND: self.id, SIZE: self.size.to_string(), NEEDED: self.needed.to_string()})
     }
 
     /// In: how many of the round are there, and how old the oldest is. Those that are missing after a while were never
@@ -104,9 +104,9 @@ mod tests {
         };
         assert_eq!(read(round.annotations()), Some(round));
         assert_eq!(read(json!({})), None);
-        assert_eq!(read(json!({ROUND: "x", ROUND_SIZE: "many"})), None);
+        assert_eq!(read(json!({ROUND: "x", SIZE: "many"})), None);
         assert_eq!(
-            read(json!({ROUND: "x", ROUND_SIZE: "3", ROUND_NEEDED: "9"})),
+            read(json!({ROUND: "x", SIZE: "3", NEEDED: "9"})),
             Some(Round { id: "x".into(), size: 3, needed: 3 })
         );
     }
