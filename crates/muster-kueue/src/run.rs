@@ -275,7 +275,7 @@ impl Desk {
         let key = workload.key();
         match self.cx.api.patch::<Workload>(&key, "", Patch::Merge, &patch).await {
             // The last finalizer of something that is going takes it along.
-            Ok(written) if written.metadata.deleting() && written.metadata.finalizers.is_empty() => {
+            Ok(written) if written.metadata.is_last() => {
                 self.stores.workloads.remove(&key, &written.metadata.uid);
                 Ok(())
             }
@@ -552,7 +552,7 @@ impl Desk {
     ) -> Result<(), ApiError> {
         patch["metadata"]["resourceVersion"] = json!(pod.meta().resource_version);
         match self.cx.api.patch::<T>(&pod.key(), "", Patch::Merge, &patch).await {
-            Ok(written) if written.meta().deleting() && written.meta().finalizers.is_empty() => {
+            Ok(written) if written.meta().is_last() => {
                 store.remove(&pod.key(), &written.meta().uid);
             }
             Ok(written) => store.enter(written),
@@ -775,7 +775,7 @@ impl Desk {
         let Some(finalizers) = queues::finalizers(meta, used) else { return Ok(Next::Idle) };
         let patch = json!({"metadata": {"finalizers": finalizers, "resourceVersion": meta.resource_version}});
         match self.cx.api.patch::<T>(&key, "", Patch::Merge, &patch).await {
-            Ok(written) if written.meta().deleting() && written.meta().finalizers.is_empty() => {
+            Ok(written) if written.meta().is_last() => {
                 store.remove(&key, &written.meta().uid);
             }
             Ok(written) => store.enter(written),

@@ -119,6 +119,13 @@ impl Meta {
         self.deletion_timestamp.is_some()
     }
 
+    /// It was deleted, and neither a finalizer nor time to end holds it: whoever gets this as an answer has seen the last of it.
+    pub fn is_last(&self) -> bool {
+        self.deleting()
+            && self.finalizers.is_empty()
+            && self.deletion_grace_period_seconds.unwrap_or_default() == 0
+    }
+
     pub fn created(&self) -> Timestamp {
         self.creation_timestamp.unwrap_or(Timestamp::MIN)
     }
@@ -348,6 +355,19 @@ mod tests {
     }
 
     use super::*;
+
+    #[test]
+    fn the_last_of_an_object() {
+        let check = |meta: Value, expected: bool| {
+            assert_eq!(serde_json::from_value::<Meta>(meta.clone()).unwrap().is_last(), expected, "{meta}");
+        };
+        let at = "2026-01-01T00:00:00Z";
+        check(json!({}), false);
+        check(json!({"deletionTimestamp": at}), true);
+        check(json!({"deletionTimestamp": at, "deletionGracePeriodSeconds": 0}), true);
+        check(json!({"deletionTimestamp": at, "deletionGracePeriodSeconds": 30}), false);
+        check(json!({"deletionTimestamp": at, "finalizers": ["a/b"]}), false);
+    }
 
     fn labels(text: &str) -> Strings {
         text.split_terminator(',')

@@ -139,12 +139,7 @@ async fn delete_pod<O: Object>(cx: &Context, owner: &O, pod: &Pod) -> Result<(),
         Ok(answer) => {
             cx.events.normal(owner, "SuccessfulDelete", format!("Deleted pod: {}", pod.metadata.name));
             // The store learns at once, so that the next look does not count this pod.
-            let stays = |p: &Pod| {
-                let meta = &p.metadata;
-                meta.deleting()
-                    && (meta.deletion_grace_period_seconds != Some(0) || !meta.finalizers.is_empty())
-            };
-            match answer.filter(stays) {
+            match answer.filter(|pod| pod.metadata.deleting() && !pod.metadata.is_last()) {
                 Some(going) => cx.pods.enter(going),
                 None => cx.pods.remove(&key, &pod.metadata.uid),
             }

@@ -180,8 +180,8 @@ async fn release(cx: &Context, pod: &Pod) -> Result<(), ApiError> {
     let patch = json!({"metadata": {"uid": pod.metadata.uid, "finalizers": rest}});
     match cx.api.patch::<Pod>(&pod.key(), "", Patch::Merge, &patch).await {
         Ok(free) => {
-            // A pod that was only held by this is gone with it.
-            if free.metadata.deleting() && free.metadata.finalizers.is_empty() && pod.finished() {
+            // A pod that was only held by this is gone with it. One that has ended and whose kubelet has yet to let it go is not.
+            if free.metadata.is_last() {
                 cx.pods.remove(&pod.key(), &pod.metadata.uid);
             } else {
                 cx.pods.enter(free);

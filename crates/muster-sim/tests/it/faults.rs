@@ -109,3 +109,23 @@ async fn answers_are_lost() {
     )
     .await;
 }
+
+/// A kubelet that is told to let a pod go and cannot say so at once, while the Job that followed the pod lets go of it: the pod is still
+/// there, and its kubelet must not think otherwise.
+#[tokio::test(start_paused = true)]
+async fn a_pod_of_a_job_that_is_gone_is_let_go_late() {
+    // The pod has ended before the Job is known to be gone.
+    let late = Rule::on("get", "jobs").fault(Fault::Delay(Duration::from_secs(1)));
+    let layer = FaultLayer::new(7, vec![late, Rule::on("delete", "pods").fault(Fault::Silence)]);
+    let c = start(options(), Some(layer.clone())).await;
+    c.apply::<Job>(job("j", json!({"parallelism": 2, "completions": 2}))).await;
+    c.until(HOUR, "Running+×2", phases).await;
+    c.delete::<Job>("j").await;
+    c.until(HOUR, "Going×2", async |c| {
+        let held = c.pods().await.iter().any(|pod| !pod.metadata.finalizers.is_empty());
+        if held { "held".into() } else { phases(c).await }
+    })
+    .await;
+    layer.calm();
+    c.until(HOUR, "", phases).await;
+}
