@@ -43,6 +43,11 @@ impl BindError {
         BindError::Refused { text: text.into() }
     }
 
+    /// Whether a text is that of a [`BindError::RolledBack`].
+    pub(crate) fn tells_of_roll_back(text: &str) -> bool {
+        text.starts_with("rolled back, because ")
+    }
+
     /// Whether the same assignment may be tried again.
     pub fn retryable(&self) -> bool {
         matches!(self, BindError::Retry { .. })

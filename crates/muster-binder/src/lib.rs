@@ -19,10 +19,12 @@ pub mod steps;
 
 mod binder;
 mod binding;
+mod evict;
 mod options;
 
 pub use assignment::{Assignment, Malformed, Received};
 pub use binder::Binder;
 pub use error::{BindError, Bound};
+pub use evict::evict;
 pub use options::{Options, Reservation};
 pub use service::start;

@@ -512,29 +512,12 @@ impl Desk {
     }
 
     async fn evict_because(&self, eviction: Eviction, message: String) {
-        let condition = json!({
-            "type": "DisruptionTarget",
-            "status": "True",
-            "reason": "PreemptionByScheduler",
-            "message": message,
-            "lastTransitionTime": stamp(self.clock.now()),
-        });
-        let patch = json!({"metadata": {"uid": &*eviction.uid}, "status": {"conditions": [condition]}});
-        let path = Pod::RESOURCE.path(&eviction.pod.namespace, &eviction.pod.name, "");
-        let status = format!("{path}/status");
+        let pod = muster_runtime::Key::new(&*eviction.pod.namespace, &*eviction.pod.name);
+        let (now, grace_seconds) = (self.clock.now(), eviction.forced.then_some(0));
         let mut retries = Retries::default();
-        let mut marked = false;
         let failure = loop {
-            let result = if marked {
-                let grace_seconds = eviction.forced.then_some(0);
-                let delete = Delete { uid: &eviction.uid, grace_seconds, ..Delete::default() };
-                self.api.delete_path(&path, delete).await.map(|_| ())
-            } else {
-                self.api.patch_path(&status, Patch::Strategic, &patch).await.map(|_| ())
-            };
-            match result {
-                Ok(()) if marked => break None,
-                Ok(()) => marked = true,
+            match muster_binder::evict(&self.api, &pod, &eviction.uid, &message, now, grace_seconds).await {
+                Ok(()) => break None,
                 // Gone, or another pod under this name: there is nothing to evict.
                 Err(error) if error.not_found() || error.conflict() => break Some(Failure::Overtaken),
                 Err(error) => match retries.next(is_retryable(&error)) {

@@ -1,8 +1,8 @@
 //! The binder as a service: carries out BindRequests.
 //!
 //! In: BindRequests, whoever wrote them. Out: bound pods, and on every attempt the request's status: phase, reason,
-//! number of failures. `plan` decides when to try and what to write; `run` tries. Must stay true: a request that succeeded
-//! or failed for good is never touched again; every failure is counted and written.
+//! number of failures. `plan` decides when to try and what to write; `run` tries. Must stay true: a request that failed
+//! for good is never touched again, nor one that succeeded unless its gang cannot become whole; every failure is counted and written.
 
 pub mod plan;
 pub mod round;

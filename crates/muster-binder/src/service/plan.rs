@@ -50,11 +50,17 @@ pub fn todo(request: &BindRequest, owner: &str, courtesy: Duration, now: Timesta
 
 /// It succeeded, or failed as often as it may.
 fn is_over(request: &BindRequest) -> bool {
-    match phase(request) {
-        "Succeeded" => true,
-        "Failed" => limit(request).is_some_and(|limit| attempts(request) >= limit) || is_final(request),
-        _ => false,
-    }
+    has_succeeded(request) || has_failed(request)
+}
+
+pub fn has_succeeded(request: &BindRequest) -> bool {
+    phase(request) == "Succeeded"
+}
+
+/// As often as it may.
+pub fn has_failed(request: &BindRequest) -> bool {
+    phase(request) == "Failed"
+        && (limit(request).is_some_and(|limit| attempts(request) >= limit) || is_final(request))
 }
 
 /// A failure without a limit is tried for ever, unless it was final; that is said in the reason.
@@ -64,7 +70,12 @@ fn is_final(request: &BindRequest) -> bool {
 
 const FINAL: &str = "cannot be bound: ";
 
-pub fn phase(request: &BindRequest) -> &str {
+/// The reason of a failure, without what only says that it is the last.
+pub fn cause(request: &BindRequest) -> &str {
+    reason(request).trim_start_matches(FINAL)
+}
+
+fn phase(request: &BindRequest) -> &str {
     request.status.get("phase").and_then(Value::as_str).unwrap_or_default()
 }
 

@@ -57,6 +57,11 @@ impl Round {
         json!({ROUND: self.id, SIZE: self.size.to_string(), NEEDED: self.needed.to_string()})
     }
 
+    /// So many of its pods were refused that the rest of them is of no use.
+    pub fn is_lost(&self, n_refused: usize) -> bool {
+        self.size.saturating_sub(n_refused) < self.needed
+    }
+
     /// In: how many of the round are there, and how old the oldest is. Those that are missing after a while were never
     /// written, or their pods are gone.
     pub fn gathered(&self, n_there: usize, age: Duration) -> Gathered {

@@ -15,11 +15,13 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::plan::{Todo, attempts, failed, phase, succeeded, todo};
+use super::plan::{Todo, attempts, cause, failed, has_failed, has_succeeded, succeeded, todo};
 use super::round::{Gathered, Round};
 use crate::assignment::{Assignment, INLINE};
 use crate::binder::Binder;
+use crate::binding::standing;
 use crate::error::{BindError, Bound};
+use crate::evict::evict;
 use crate::options::Options;
 
 const POD_BOUND: &str = "PodBound";
@@ -191,6 +193,10 @@ impl Service {
             let keys = rounds.get(&round.id).into_iter().flatten();
             keys.filter_map(|key| self.requests.get(key)).collect()
         };
+        if let Some(why) = self.is_lost(round, &members).await? {
+            self.take_back(&members, &why).await?;
+            return Ok(Next::Idle);
+        }
         let mut open: Vec<(Arc<BindRequest>, Assignment)> = Vec::new();
         let mut malformed: Option<String> = None;
         let mut first: Option<Key> = None;
@@ -230,7 +236,7 @@ impl Service {
         let keys: Vec<Key> = open.iter().map(|(request, _)| request.key()).collect();
         let stop = self.running.begin(&keys);
         // Those that are bound already count.
-        let n_bound = members.iter().filter(|m| phase(m) == "Succeeded").count();
+        let n_bound = members.iter().filter(|m| has_succeeded(m)).count();
         let results = match stopped.or(self.check_nodes(&gang).await.err()) {
             Some(error) => gang.iter().map(|_| Err(error.clone())).collect(),
             None => {
@@ -264,6 +270,68 @@ impl Service {
             }
         }
         Ok(next)
+    }
+
+    /// Why a round that has something left to take back cannot become whole any more.
+    async fn is_lost(
+        &self,
+        round: &Round,
+        members: &[Arc<BindRequest>],
+    ) -> Result<Option<BindError>, ApiError> {
+        let failed: Vec<&Arc<BindRequest>> = members.iter().filter(|m| has_failed(m)).collect();
+        if failed.len() == members.len() || !round.is_lost(failed.len()) {
+            return Ok(None);
+        }
+        // A pod that is gone, or that somebody else has bound, was not refused.
+        let mut refused: Vec<(Key, &str)> = Vec::new();
+        for request in failed {
+            let Ok(assignment) = Assignment::from_bind_request(request) else { continue };
+            if self.pod(&assignment).await?.is_some_and(|(_, standing)| standing.is_none()) {
+                refused.push((assignment.pod, cause(request)));
+            }
+        }
+        let n = refused.len();
+        // Of those that failed, the one that the others failed for.
+        let culprit = refused.iter().position(|(_, why)| !BindError::tells_of_roll_back(why)).unwrap_or(0);
+        let culprit = refused.into_iter().nth(culprit).filter(|_| round.is_lost(n));
+        Ok(culprit.map(|(by, why)| BindError::RolledBack { by, text: why.to_owned() }))
+    }
+
+    /// Takes back what of a round is bound, and what is yet to be tried.
+    async fn take_back(&self, members: &[Arc<BindRequest>], why: &BindError) -> Result<(), ApiError> {
+        for request in members.iter().filter(|m| !has_failed(m)) {
+            let Ok(assignment) = Assignment::from_bind_request(request) else { continue };
+            if let Some((pod, Some(Ok(_)))) = self.pod(&assignment).await?
+                && !pod.metadata.deleting()
+                && !matches!(&*pod.status.phase, "Succeeded" | "Failed")
+            {
+                let now = self.cx.clock.now();
+                match evict(&self.cx.api, &assignment.pod, &pod.metadata.uid, &why.to_string(), now, None)
+                    .await
+                {
+                    Err(error) if !error.not_found() && !error.conflict() => return Err(error),
+                    _ => tracing::info!(pod = %assignment.pod, %why, "a pod makes way"),
+                }
+            }
+            // Last, so that whoever dies in between does it again.
+            self.fail(request, None, why).await?;
+        }
+        Ok(())
+    }
+
+    /// The pod of an assignment, and what it says about it; `None` if there is none.
+    async fn pod(
+        &self,
+        assignment: &Assignment,
+    ) -> Result<Option<(Pod, Option<Result<Bound, BindError>>)>, ApiError> {
+        match self.cx.api.get::<Pod>(&assignment.pod).await {
+            Ok(pod) => {
+                let end = standing(&pod.metadata, &pod.spec.node_name, &pod.status.phase, assignment);
+                Ok(Some((pod, end)))
+            }
+            Err(error) if error.not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Writes down how an attempt ended.

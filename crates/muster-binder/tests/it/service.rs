@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use muster_binder::{Options, Received};
 use muster_sim::faults::{Fault, FaultLayer, Rule};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::cluster::{MINUTE, SOON, assignment, cluster, options, requests_path};
 
@@ -225,6 +225,59 @@ async fn a_gang_of_requests_is_bound_whole_or_given_back() {
     assert_eq!(written.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, true, false]);
     let reason = "Failed 1 cannot be bound: only 2 of the 3 requests of its gang are there, 3 are needed";
     c.until(MINUTE, reason, async |c| c.request_status("r0").await).await;
+}
+
+/// Submits a gang of two plain pods and a last one, of which so many are needed.
+async fn submit_with(c: &crate::cluster::Cluster, name: &str, last: Value, needed: usize) -> [String; 3] {
+    let names = [format!("{name}0"), format!("{name}1"), format!("{name}2")];
+    let uid = c.pod(&names[2], json!({}), last).await;
+    let gang = [
+        c.plain(&names[0], "node-0").await,
+        c.plain(&names[1], "node-0").await,
+        assignment(&names[2], &uid, "node-0"),
+    ];
+    assert!(c.binder(None).submit_gang(&gang, needed, 4).await.iter().all(Result::is_ok));
+    names
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_of_a_gang_is_bound_makes_way_when_the_rest_is_refused() {
+    let c = cluster(2, 0).await;
+    // Each word about it is lost once.
+    let lost = Rule::on("patch", "bindrequests/status").after(3).times(2).fault(Fault::Status(500));
+    c.serve(Some(&FaultLayer::new(1, vec![lost])));
+    let gated = json!({"schedulingGates": [{"name": "example.com/wait"}]});
+    let [p0, p1, p2] = submit_with(&c, "p", gated.clone(), 3).await;
+    let gone = async |c: &crate::cluster::Cluster, name: &str| {
+        let pod = c.raw(&format!("/api/v1/namespaces/default/pods/{name}")).await;
+        let told = pod["status"]["conditions"].as_array().into_iter().flatten();
+        let why = told.filter(|c| c["type"] == "DisruptionTarget").find_map(|c| c["message"].as_str());
+        let goes = !pod["metadata"]["deletionTimestamp"].is_null();
+        format!("{goes} {}", why.and_then(|why| why.split(" was").next()).unwrap_or("-"))
+    };
+    for name in [&p0, &p1] {
+        c.until(SOON, "true rolled back, because default/p2 of the same gang", async |c| gone(c, name).await)
+            .await;
+        c.until(
+            MINUTE,
+            "Failed 1 cannot be bound: rolled back, because default/p2 of the same gang",
+            async |c| c.request_status(name).await.split(" was").next().unwrap_or_default().to_owned(),
+        )
+        .await;
+    }
+    assert_eq!(gone(&c, &p2).await, "false -");
+
+    // Two of three are enough.
+    let enough = submit_with(&c, "q", gated, 2).await;
+    // The last one is bound, if not by us.
+    let bound = submit_with(&c, "r", json!({"nodeName": "node-1"}), 3).await;
+    let gated_or_elsewhere = [&enough[2], &bound[2]];
+    tokio::time::sleep(2 * MINUTE).await;
+    for name in enough.iter().chain(&bound) {
+        let expected = if gated_or_elsewhere.contains(&name) { "Failed" } else { "Succeeded" };
+        assert_eq!(c.request_status(name).await.split(' ').next(), Some(expected), "{name}");
+        assert_eq!(gone(&c, name).await, "false -", "{name}");
+    }
 }
 
 /// The first of them speaks for all; when it is gone, another does.
