@@ -213,7 +213,18 @@ impl<T: Object> Store<T> {
                 self.enter(written);
                 Ok(())
             }
-            Err(error) if error.not_found() => Ok(()),
+            Err(error) if error.not_found() => {
+                // Either the object is gone or its kind has no status. One that is gone is forgotten now: a watch that is behind may
+                // take minutes to say so, and whoever looks at the object again would go on working for it.
+                let uid = &object.meta().uid;
+                match api.get::<T>(&object.key()).await {
+                    Ok(now) if now.meta().uid == *uid => {}
+                    Ok(_) => self.remove(&object.key(), uid),
+                    Err(error) if error.not_found() => self.remove(&object.key(), uid),
+                    Err(error) => return Err(error),
+                }
+                Ok(())
+            }
             Err(error) => Err(error),
         }
     }

@@ -6,3 +6,4 @@ mod client;
 mod connect;
 mod health;
 mod lease;
+mod store;
