@@ -157,6 +157,7 @@ struct Books {
     groups: BTreeMap<String, Group>,
     /// Since when a gang has some of its pods and fewer than its minimum.
     partial: BTreeMap<String, Duration>,
+    /// When the room on a node, or the limit of a queue, last shrank.
     excuses: BTreeMap<String, Duration>,
     findings: Vec<String>,
     n_bound: u64,
@@ -212,9 +213,10 @@ impl Auditor {
         look(&mut self.books.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Something shrank just now: see [`EXCUSED`].
-    pub fn excuse(&self, shrunk: &BTreeMap<String, Duration>) {
-        self.with(|books| books.excuses.clone_from(shrunk));
+    /// Something is about to shrink: see [`EXCUSED`].
+    pub fn excuse(&self, what: &str) {
+        let now = self.journal.now();
+        self.with(|books| books.excuses.insert(what.to_owned(), now));
     }
 
     pub fn take_findings(&self) -> Vec<String> {

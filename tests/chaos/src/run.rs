@@ -102,7 +102,7 @@ async fn course(plan: Plan) -> Result<Outcome> {
     let _ends_with_us = cancel.clone().drop_guard();
     let auditor = Auditor::start(&world.api, &world.journal, &cancel);
     world.start_muster();
-    let mut driver = Driver::new(plan.seed);
+    let mut driver = Driver::new(plan.seed, auditor.clone());
     let mut history: VecDeque<String> = VecDeque::new();
     let fail = |world: &World, step: u64, findings: Vec<String>, history: &VecDeque<String>| {
         let mut journal: Vec<String> = findings
@@ -121,7 +121,6 @@ async fn course(plan: Plan) -> Result<Outcome> {
         if history.len() > 40 {
             history.pop_front();
         }
-        auditor.excuse(&driver.shrunk);
         world.check_processes()?;
         let mut findings = auditor.take_findings();
         findings.extend(world.journal.frenzy());

@@ -32,14 +32,13 @@ async fn course(seed: u64, mode: BindMode, lasts: Duration) -> Result<()> {
     let _ends_with_us = cancel.clone().drop_guard();
     let auditor = Auditor::start(&world.api, &world.journal, &cancel);
     world.start_muster();
-    let mut driver = Driver::new(seed);
+    let mut driver = Driver::new(seed, auditor.clone());
     driver.haste = 2;
     let mut n_steps = 0_u64;
     println!("seconds  resident MiB  tasks  steps  pods bound  workloads  objects");
     while begun.elapsed() < lasts {
         let said = driver.step(&mut world).await?;
         n_steps += 1;
-        auditor.excuse(&driver.shrunk);
         world.check_processes()?;
         let mut findings = auditor.take_findings();
         findings.extend(world.journal.frenzy());

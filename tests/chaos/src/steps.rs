@@ -10,6 +10,7 @@ use anyhow::Result;
 use muster_sim::faults::{Fault, Rule};
 use serde_json::{Value, json};
 
+use crate::audit::Auditor;
 use crate::process::Role;
 use crate::random::Random;
 use crate::work::{Kind, Workload, pod_path, workload};
@@ -77,8 +78,7 @@ pub const LULL: Duration = Duration::from_secs(200);
 pub struct Driver {
     pub random: Random,
     pub works: BTreeMap<String, Workload>,
-    /// When the room on a node, or the limit of a queue, last shrank.
-    pub shrunk: BTreeMap<String, Duration>,
+    auditor: Auditor,
     /// Nodes that were deleted.
     gone: BTreeSet<String>,
     n_submitted: u64,
@@ -89,11 +89,11 @@ pub struct Driver {
 }
 
 impl Driver {
-    pub fn new(seed: u64) -> Self {
+    pub fn new(seed: u64, auditor: Auditor) -> Self {
         Driver {
             random: Random::new(seed),
             works: BTreeMap::new(),
-            shrunk: BTreeMap::new(),
+            auditor,
             gone: BTreeSet::new(),
             n_submitted: 0,
             haste: 1,
@@ -128,7 +128,7 @@ impl Driver {
                 let at_once = self.random.chance(20);
                 if at_once {
                     // Its node still has it for a while.
-                    self.shrink(world, "kubelets");
+                    self.auditor.excuse("kubelets");
                 }
                 world.delete(&pod_path(&name), at_once).await?;
                 format!("deleted pod {name}{}", if at_once { " at once" } else { "" })
@@ -201,8 +201,8 @@ impl Driver {
                     return Ok("few nodes are left".into());
                 }
                 let Some(name) = self.random.of(&names(&nodes)).cloned() else { return Ok("no node".into()) };
+                self.auditor.excuse(&name);
                 world.delete(&format!("/api/v1/nodes/{name}"), false).await?;
-                self.shrink(world, &name);
                 self.gone.insert(name.clone());
                 format!("deleted node {name}")
             }
@@ -239,8 +239,8 @@ impl Driver {
                 let Some(name) = self.random.of(&names(&made)).cloned() else {
                     return Ok("no pod group".into());
                 };
+                self.auditor.excuse("podgroups");
                 world.delete(&format!("{path}/{name}"), false).await?;
-                self.shrink(world, "podgroups");
                 format!("deleted pod group {name}")
             }
         })
@@ -339,13 +339,13 @@ impl Driver {
     async fn annotate_node(&mut self, world: &World, annotation: &str, value: &str) -> Result<String> {
         let nodes = world.list("/api/v1/nodes").await?;
         let Some(name) = self.random.of(&names(&nodes)).cloned() else { return Ok("no node".into()) };
+        self.auditor.excuse(&name);
         world
             .patch(
                 &format!("/api/v1/nodes/{name}"),
                 &json!({"metadata": {"annotations": {annotation: value}}}),
             )
             .await?;
-        self.shrink(world, &name);
         Ok(format!("{annotation} on {name}"))
     }
 
@@ -368,8 +368,8 @@ impl Driver {
             i64::try_from(self.random.between(6, 24)).unwrap_or(limit).max(quota)
         };
         let spec = &queue(name, parent, quota, limit, weight)["spec"];
+        self.auditor.excuse(name);
         world.patch(&format!("/apis/scheduling.run.ai/v2/queues/{name}"), &json!({"spec": spec})).await?;
-        self.shrink(world, name);
         Ok(format!("queue {name} has quota {quota} and limit {limit}"))
     }
 
@@ -379,16 +379,12 @@ impl Driver {
             return Ok(format!("no {what} to lose"));
         };
         let at_once = self.random.chance(50);
-        world.delete(&format!("{path}/{name}"), at_once).await?;
-        self.shrink(world, "reservations");
+        self.auditor.excuse("reservations");
         if at_once {
-            self.shrink(world, "kubelets");
+            self.auditor.excuse("kubelets");
         }
+        world.delete(&format!("{path}/{name}"), at_once).await?;
         Ok(format!("deleted {what} {name}"))
-    }
-
-    fn shrink(&mut self, world: &World, what: &str) {
-        self.shrunk.insert(what.to_owned(), world.journal.now());
     }
 
     /// No queue stands in anybody's way any more.
