@@ -114,7 +114,15 @@ fn start_logs(command: &Command) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Many small values keep a little of each huge page in use: a scheduler with 15 MiB in use took 70, and a fifth of its time went into
+/// zeroing them. A kernel that does not know the call has no huge pages to give.
+fn spare_huge_pages() {
+    #[cfg(target_os = "linux")]
+    let _ = rustix::thread::disable_transparent_huge_pages(true);
+}
+
 fn main() -> ExitCode {
+    spare_huge_pages();
     let command = Cli::parse().command;
     if let Err(error) = start_logs(&command) {
         eprintln!("error: {error:#}");
