@@ -36,6 +36,9 @@ impl Measured {
 
     /// Asks it to end, and ends it if it does not: what counts its own steps writes them down at its end.
     pub fn stop(&mut self) {
+        if !matches!(self.0.try_wait(), Ok(None)) {
+            return;
+        }
         let _ = Command::new("kill").args(["-TERM", &self.0.id().to_string()]).status();
         let patience = Instant::now() + Duration::from_secs(10);
         while matches!(self.0.try_wait(), Ok(None)) && Instant::now() < patience {

@@ -4,7 +4,9 @@
 //! pods of all systems ask for the same.
 
 use anyhow::{Context, Result, ensure};
-use futures::StreamExt;
+use futures::{AsyncBufReadExt, StreamExt};
+use http::{Request, header};
+use kube::Client;
 use muster_api::crd::{self, crds};
 use muster_runtime::Api;
 use muster_runtime::api::{Delete, Patch};
@@ -12,6 +14,7 @@ use muster_testkit::Release;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
 
 pub const IN_FLIGHT: usize = 64;
 pub const LIMIT: Duration = Duration::from_secs(600);
@@ -177,19 +180,27 @@ pub async fn create_gangs(api: &Api, namespace: &str, system: System, load: Load
     results.into_iter().collect()
 }
 
-/// The moments at which pods of a namespace are seen to have a node.
-pub async fn watch_binds(api: &Api, namespace: &str) -> Result<mpsc::UnboundedReceiver<Instant>> {
+/// The moments at which pods of a namespace are seen to have a node. A pod that has one leaves the selection, which is told without what the
+/// pod holds: to be counted costs the server as little as can be.
+pub async fn watch_binds(client: &Client, namespace: &str) -> Result<mpsc::UnboundedReceiver<Instant>> {
     let url = format!("/api/v1/namespaces/{namespace}/pods?fieldSelector=spec.nodeName%3D");
-    let list = api.list_raw(&url, None).await?;
-    let (api, mut version) = (api.clone(), list.resource_version);
     let (sender, receiver) = mpsc::unbounded_channel();
+    let mut version =
+        Api::new(client.clone(), "count").list_raw(&format!("{url}&"), None).await?.resource_version;
+    let client = client.clone();
     tokio::spawn(async move {
-        while let Ok(mut lines) = api.watch_raw(&url, &version, LIMIT).await {
-            while let Ok(Some(line)) = lines.next().await {
+        // A watch that the server ends goes on from the last version.
+        loop {
+            let path =
+                format!("{url}&watch=true&timeoutSeconds={}&resourceVersion={version}", LIMIT.as_secs());
+            let request = Request::get(path)
+                .header(header::ACCEPT, "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1")
+                .body(Vec::new())?;
+            let mut lines = client.request_stream(request).await?.lines();
+            while let Some(Ok(line)) = lines.next().await {
                 if line.starts_with(r#"{"type":"DELETED""#) && sender.send(Instant::now()).is_err() {
-                    return;
+                    return anyhow::Ok(());
                 }
-                // A watch that the server ends goes on from the last version.
                 if let Some(at) = line.find(r#""resourceVersion":""#) {
                     version = line[at + 19..].chars().take_while(char::is_ascii_digit).collect();
                 }
@@ -197,6 +208,24 @@ pub async fn watch_binds(api: &Api, namespace: &str) -> Result<mpsc::UnboundedRe
         }
     });
     Ok(receiver)
+}
+
+/// Watches all pods, as every scheduler does, and makes nothing of them.
+pub async fn watch_idly(api: &Api) -> Result<AbortOnDrop> {
+    const URL: &str = "/api/v1/pods?";
+    let version = api.list_raw(URL, None).await?.resource_version;
+    let mut lines = api.watch_raw(URL, &version, LIMIT).await?;
+    let reads = tokio::spawn(async move { while let Ok(Some(_)) = lines.next().await {} });
+    Ok(AbortOnDrop(reads.abort_handle()))
+}
+
+/// What was spawned ends with it.
+pub struct AbortOnDrop(AbortHandle);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 /// Waits for so many bindings.

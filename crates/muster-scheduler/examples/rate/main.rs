@@ -8,9 +8,10 @@ mod peers;
 
 use anyhow::{Context, Result};
 use futures::StreamExt;
+use kube::Client;
 use load::{
     IN_FLIGHT, Load, System, at_once, check_spread, create_gang, create_gangs, create_namespace,
-    create_nodes, rate_of, wait_for, watch_binds,
+    create_nodes, rate_of, wait_for, watch_binds, watch_idly,
 };
 use muster_binder::{Assignment, Binder};
 use muster_runtime::{Api, Connect, Key, connect};
@@ -38,20 +39,17 @@ async fn alone(load: Load) -> Result<Value> {
     let real =
         RealCluster::start(RealOptions { with: Vec::new(), nodes: 0, ..RealOptions::default() }).await?;
     let client = connect(Connect { kubeconfig: Some(real.kubeconfig.clone()), ..Connect::default() }).await?;
-    let api = Api::new(client, "rate");
+    let api = Api::new(client.clone(), "rate");
     create_nodes(&api, load.nodes).await?;
     System::Muster.prepare(&api).await?;
 
-    eprintln!("bare loop: creating {pods} pods");
-    create_namespace(&api, "bare").await?;
-    create_gangs(&api, "bare", System::Nobody, load).await?;
     let before = Processors::now()?;
-    let bare = bare_loop(&api, load).await?;
+    let bare_before = bare_loop(&client, "before", load).await?;
 
     eprintln!("muster: creating {pods} pods");
     create_namespace(&api, "placed").await?;
     create_gangs(&api, "placed", System::Muster, load).await?;
-    let mut seen = watch_binds(&api, "placed").await?;
+    let mut seen = watch_binds(&client, "placed").await?;
     let port = muster_port()?;
     let binary = tokio::task::spawn_blocking(muster_binary).await??;
     let started = Instant::now();
@@ -78,19 +76,26 @@ async fn alone(load: Load) -> Result<Value> {
 
     eprintln!("latency: one gang at a time");
     create_namespace(&api, "alone").await?;
-    let latency = latencies(&api, load.size, 30, System::Muster).await?;
+    let latency = latencies(&client, load.size, 30, System::Muster).await?;
     muster.stop();
-    let own = latencies(&api, load.size, 30, System::Nobody).await?;
+    let own = latencies(&client, load.size, 30, System::Nobody).await?;
+
+    // A server slows down as it ages, so what is compared stands between two of what it is compared with.
+    let bare_after = bare_loop(&client, "after", load).await?;
+    let bare = Bare::mean(bare_before, bare_after);
 
     let rate = rate_of(&times)?;
     let first = times.first().context("no pods")?;
     Ok(json!({
         "nodes": load.nodes, "gangs": load.gangs, "podsPerGang": load.size,
         "processors": {"idle": idle, "takenByTheHost": stolen},
-        "bare": {"podsPerSecond": bare.0, "clientCpuMsPerPod": bare.1},
+        "bare": {
+            "podsPerSecond": bare.rate, "before": bare_before.rate, "after": bare_after.rate,
+            "clientCpuMsPerPod": bare.cpu_ms,
+        },
         "muster": {
             "podsPerSecond": rate,
-            "ratioToBare": rate / bare.0,
+            "ratioToBare": rate / bare.rate,
             "firstBindAfterSeconds": first.duration_since(started).as_secs_f64(),
             "cpuMsPerPod": cpu * 1e3 / pods as f64,
             "cpuMsPerPodInAll": cpu_in_all * 1e3 / pods as f64,
@@ -102,14 +107,32 @@ async fn alone(load: Load) -> Result<Value> {
     }))
 }
 
-/// Posts the bindings of all pods, many at a time, beside one watch of pods. Out: pods per second, and CPU of this process per pod.
-async fn bare_loop(api: &Api, load: Load) -> Result<(f64, f64)> {
-    let mut seen = watch_binds(api, "bare").await?;
+/// What the bare loop reaches: pods per second, and CPU of this process per pod.
+#[derive(Clone, Copy)]
+struct Bare {
+    rate: f64,
+    cpu_ms: f64,
+}
+
+impl Bare {
+    fn mean(one: Bare, other: Bare) -> Bare {
+        Bare { rate: f64::midpoint(one.rate, other.rate), cpu_ms: f64::midpoint(one.cpu_ms, other.cpu_ms) }
+    }
+}
+
+/// Posts the bindings of all pods of a new namespace, many at a time, while one client watches the pods.
+async fn bare_loop(client: &Client, namespace: &str, load: Load) -> Result<Bare> {
+    let api = Api::new(client.clone(), "rate");
+    eprintln!("bare loop: creating {} pods", load.pods());
+    create_namespace(&api, namespace).await?;
+    create_gangs(&api, namespace, System::Nobody, load).await?;
+    let mut seen = watch_binds(client, namespace).await?;
+    let _watches = watch_idly(&api).await?;
     let binder = Binder::new(api.clone(), muster_binder::Options::default());
     let cpu = own_cpu()?;
     let all = futures::stream::iter(0..load.pods()).map(|n| {
         let assignment = Assignment {
-            pod: Key::new("bare", format!("gang-{}-{}", n / load.size, n % load.size)),
+            pod: Key::new(namespace, format!("gang-{}-{}", n / load.size, n % load.size)),
             node: format!("node-{}", (n / 8) % load.nodes),
             ..Assignment::default()
         };
@@ -123,15 +146,16 @@ async fn bare_loop(api: &Api, load: Load) -> Result<(f64, f64)> {
     let times = wait_for(&mut seen, load.pods()).await?;
     let cpu = own_cpu()? - cpu;
     // Pods that are only there for this loop must not fill the nodes.
-    api.delete_path("/api/v1/namespaces/bare/pods", at_once()).await?;
-    Ok((rate_of(&times)?, cpu * 1e3 / load.pods() as f64))
+    api.delete_path(&format!("/api/v1/namespaces/{namespace}/pods"), at_once()).await?;
+    Ok(Bare { rate: rate_of(&times)?, cpu_ms: cpu * 1e3 / load.pods() as f64 })
 }
 
 /// From the creation of the last pod of a gang to its last binding, in milliseconds: median and worst of `rounds`. Pods that nobody places are bound here.
-async fn latencies(api: &Api, size: usize, rounds: usize, system: System) -> Result<Value> {
+async fn latencies(client: &Client, size: usize, rounds: usize, system: System) -> Result<Value> {
+    let api = &Api::new(client.clone(), "rate");
     let binder = Binder::new(api.clone(), muster_binder::Options::default());
     let mut took = Vec::new();
-    let mut seen = watch_binds(api, "alone").await?;
+    let mut seen = watch_binds(client, "alone").await?;
     for round in 0..rounds {
         let gang = format!("{}-{round}", system.name());
         create_gang(api, "alone", system, &gang, size).await?;

@@ -66,7 +66,7 @@ async fn measure(system: System, load: Load) -> Result<Value> {
     system.prepare(&api).await?;
     create_namespace(&api, "load").await?;
     create_gangs(&api, "load", system, load).await?;
-    let mut seen = watch_binds(&api, "load").await?;
+    let mut seen = watch_binds(&client, "load").await?;
     let (config, path) = (real.logs().join("scheduler.json"), real.kubeconfig.clone());
     let mut command = tokio::task::spawn_blocking(move || command(system, &path, &config)).await??;
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
