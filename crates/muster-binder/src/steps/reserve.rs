@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use super::Work;
 use super::mark::GPU_GROUP;
-use crate::error::BindError;
+use crate::error::{BindError, text_of};
 use crate::options::Reservation;
 use crate::reservations;
 
@@ -293,7 +293,13 @@ async fn create(work: &Work<'_>, group: &str) -> Result<bool, BindError> {
         Ok(_) => Ok(true),
         // Somebody else was first, or the last one is still going.
         Err(error) if error.already_exists() => Ok(false),
-        Err(error) if error.not_found() || lacks_account(&error) => make_room(work).await.map(|()| false),
+        Err(error) if error.not_found() => {
+            supply(work, &error, "Namespace", "/api/v1/namespaces", &options.namespace).await.map(|()| false)
+        }
+        Err(error) if lacks_account(&error) => {
+            let path = format!("/api/v1/namespaces/{}/serviceaccounts", options.namespace);
+            supply(work, &error, "ServiceAccount", &path, &options.service_account).await.map(|()| false)
+        }
         Err(error) => Err(error.into()),
     }
 }
@@ -303,21 +309,26 @@ fn lacks_account(error: &ApiError) -> bool {
     error.code() == 403 && error.message().contains("error looking up service account")
 }
 
-/// Creates the namespace of reservations and their service account, as an installation does; the next look creates the
-/// pod. What the account may do is left to the installation.
-async fn make_room(work: &Work<'_>) -> Result<(), BindError> {
-    let Reservation { namespace, service_account: account, .. } = &work.options.reservation;
-    let room = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
-    let who = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": account}});
-    let accounts = format!("/api/v1/namespaces/{namespace}/serviceaccounts");
-    for (path, body) in [("/api/v1/namespaces", room), (accounts.as_str(), who)] {
-        match work.api.create_path(path, &body).await {
-            Ok(_) => {}
-            Err(error) if error.already_exists() => {}
-            Err(error) => return Err(error.into()),
-        }
+/// Creates what a reservation was refused for the lack of, as an installation does; another look goes on. What the account may do is left to the
+/// installation.
+async fn supply(
+    work: &Work<'_>,
+    lack: &ApiError,
+    kind: &str,
+    path: &str,
+    name: &str,
+) -> Result<(), BindError> {
+    let body = json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": name}});
+    match work.api.create_path(path, &body).await {
+        Ok(_) => Ok(()),
+        Err(error) if error.already_exists() => Ok(()),
+        Err(error) if error.code() == 403 => Err(BindError::refused(format!(
+            "{}; create {kind} {name}, which this service may not: {}",
+            text_of(lack),
+            text_of(&error)
+        ))),
+        Err(error) => Err(error.into()),
     }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The upkeep of shared GPUs.
 
+use muster_sim::faults::{Fault, FaultLayer, Rule};
 use serde_json::json;
 
 use crate::cluster::{Cluster, MINUTE, SOON, assignment, cluster, options};
@@ -123,4 +124,17 @@ async fn reservations_of_another_namespace_count() {
     c.serve_as(None, wrong);
     tokio::time::sleep(MINUTE).await;
     assert_eq!(phase(&c, "a").await, "Running");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_may_not_make_room_for_reservations_says_what_is_missing() {
+    let c = cluster(1, 1).await;
+    let half = c.half("a", "node-0", &["g1"]).await;
+    let denied = Rule::on("create", "namespaces").times(1).fault(Fault::Status(403));
+    let binder = c.binder(Some(&FaultLayer::new(1, vec![denied])));
+    let error = binder.bind(&half).await.unwrap_err();
+    assert!(!error.retryable(), "{error}");
+    let said = error.to_string();
+    assert!(said.contains(r#"namespaces "kai-resource-reservation" not found; create Namespace"#), "{said}");
+    binder.bind(&half).await.unwrap();
 }

@@ -6,7 +6,7 @@ use muster_binder::{Options, Received};
 use muster_sim::faults::{Fault, FaultLayer, Rule};
 use serde_json::{Value, json};
 
-use crate::cluster::{MINUTE, SOON, assignment, cluster, options, requests_path};
+use crate::cluster::{Cluster, MINUTE, SOON, assignment, cluster, options, requests_path};
 
 #[tokio::test(start_paused = true)]
 async fn requests_are_carried_out() {
@@ -227,57 +227,79 @@ async fn a_gang_of_requests_is_bound_whole_or_given_back() {
     c.until(MINUTE, reason, async |c| c.request_status("r0").await).await;
 }
 
-/// Submits a gang of two plain pods and a last one, of which so many are needed.
-async fn submit_with(c: &crate::cluster::Cluster, name: &str, last: Value, needed: usize) -> [String; 3] {
+/// Submits a gang of three pods, of which so many are needed. They stay to be seen when they are told to go.
+async fn submit_three(c: &Cluster, name: &str, specs: [Value; 3], needed: usize) -> [String; 3] {
     let names = [format!("{name}0"), format!("{name}1"), format!("{name}2")];
-    let uid = c.pod(&names[2], json!({}), last).await;
-    let gang = [
-        c.plain(&names[0], "node-0").await,
-        c.plain(&names[1], "node-0").await,
-        assignment(&names[2], &uid, "node-0"),
-    ];
+    let mut gang = Vec::new();
+    for (name, spec) in names.iter().zip(specs) {
+        let uid = c.pod(name, json!({"finalizers": ["example.com/stay"]}), spec).await;
+        gang.push(assignment(name, &uid, "node-0"));
+    }
     assert!(c.binder(None).submit_gang(&gang, needed, 4).await.iter().all(Result::is_ok));
     names
 }
 
+/// Whether a pod was told to go, and for whom.
+async fn goes_for(c: &Cluster, name: &str) -> String {
+    let pod = c.raw(&format!("/api/v1/namespaces/default/pods/{name}")).await;
+    let told = pod["status"]["conditions"].as_array().into_iter().flatten();
+    let why = told.filter(|c| c["type"] == "DisruptionTarget").find_map(|c| c["message"].as_str());
+    let goes = !pod["metadata"]["deletionTimestamp"].is_null();
+    format!("{goes} {}", why.and_then(|why| why.split(" was").next()).unwrap_or("-"))
+}
+
+fn gated() -> Value {
+    json!({"schedulingGates": [{"name": "example.com/wait"}]})
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_of_a_gang_is_bound_makes_way_when_the_rest_is_refused() {
-    let c = cluster(2, 0).await;
+    let c = cluster(1, 0).await;
     // Each word about it is lost once.
     let lost = Rule::on("patch", "bindrequests/status").after(3).times(2).fault(Fault::Status(500));
     c.serve(Some(&FaultLayer::new(1, vec![lost])));
-    let gated = json!({"schedulingGates": [{"name": "example.com/wait"}]});
-    let [p0, p1, p2] = submit_with(&c, "p", gated.clone(), 3).await;
-    let gone = async |c: &crate::cluster::Cluster, name: &str| {
-        let pod = c.raw(&format!("/api/v1/namespaces/default/pods/{name}")).await;
-        let told = pod["status"]["conditions"].as_array().into_iter().flatten();
-        let why = told.filter(|c| c["type"] == "DisruptionTarget").find_map(|c| c["message"].as_str());
-        let goes = !pod["metadata"]["deletionTimestamp"].is_null();
-        format!("{goes} {}", why.and_then(|why| why.split(" was").next()).unwrap_or("-"))
-    };
+    let [p0, p1, p2] = submit_three(&c, "p", [json!({}), json!({}), gated()], 3).await;
     for name in [&p0, &p1] {
-        c.until(SOON, "true rolled back, because default/p2 of the same gang", async |c| gone(c, name).await)
-            .await;
-        c.until(
-            MINUTE,
-            "Failed 1 cannot be bound: rolled back, because default/p2 of the same gang",
-            async |c| c.request_status(name).await.split(" was").next().unwrap_or_default().to_owned(),
-        )
-        .await;
+        let told = "true rolled back, because default/p2 of the same gang";
+        c.until(SOON, told, async |c| goes_for(c, name).await).await;
+        let written = "Failed 1 cannot be bound: rolled back, because default/p2 of the same gang";
+        let status = async |c: &Cluster| {
+            c.request_status(name).await.split(" was").next().unwrap_or_default().to_owned()
+        };
+        c.until(MINUTE, written, status).await;
     }
-    assert_eq!(gone(&c, &p2).await, "false -");
-
+    assert_eq!(goes_for(&c, &p2).await, "false -");
     // Two of three are enough.
-    let enough = submit_with(&c, "q", gated, 2).await;
-    // The last one is bound, if not by us.
-    let bound = submit_with(&c, "r", json!({"nodeName": "node-1"}), 3).await;
-    let gated_or_elsewhere = [&enough[2], &bound[2]];
+    let enough = submit_three(&c, "q", [json!({}), json!({}), gated()], 2).await;
     tokio::time::sleep(2 * MINUTE).await;
-    for name in enough.iter().chain(&bound) {
-        let expected = if gated_or_elsewhere.contains(&name) { "Failed" } else { "Succeeded" };
-        assert_eq!(c.request_status(name).await.split(' ').next(), Some(expected), "{name}");
-        assert_eq!(gone(&c, name).await, "false -", "{name}");
+    for (name, phase) in enough.iter().zip(["Succeeded", "Succeeded", "Failed"]) {
+        assert_eq!(c.request_status(name).await.split(' ').next(), Some(phase), "{name}");
+        assert_eq!(goes_for(&c, name).await, "false -", "{name}");
     }
+}
+
+/// A binder that was killed had bound two of three, and had written that the third cannot be; whose spec this is.
+async fn check_taken_up(third: Value, expected: &str) {
+    let c = cluster(2, 0).await;
+    let there = json!({"nodeName": "node-0"});
+    let names = submit_three(&c, "p", [there.clone(), there, third], 3).await;
+    let failed = json!({"phase": "Failed", "reason": "cannot be bound: no", "failedAttempts": 1});
+    let succeeded = json!({"phase": "Succeeded"});
+    for (name, status) in names.iter().zip([&succeeded, &succeeded, &failed]) {
+        c.patch(&format!("{}/{name}/status", requests_path()), json!({"status": status})).await;
+    }
+    c.serve(None);
+    tokio::time::sleep(MINUTE).await;
+    assert_eq!(goes_for(&c, &names[0]).await, expected);
+    assert_eq!(goes_for(&c, &names[1]).await, expected);
+    assert_eq!(goes_for(&c, &names[2]).await, "false -");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_killed_binder_left_of_a_gang_makes_way() {
+    check_taken_up(json!({}), "true rolled back, because default/p2 of the same gang").await;
+    // The third has a node, if not from us: the gang is whole.
+    check_taken_up(json!({"nodeName": "node-1"}), "false -").await;
 }
 
 /// The first of them speaks for all; when it is gone, another does.

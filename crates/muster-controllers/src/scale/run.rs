@@ -173,12 +173,14 @@ impl Scale {
     async fn create_scaling_pod(&self, body: &serde_json::Value) -> Result<(), ApiError> {
         let namespace = &self.options.namespace;
         let made = match self.cx.api.create::<Pod>(namespace, body).await {
-            Err(error) if error.not_found() => {
+            Err(lack) if lack.not_found() => {
                 // The namespace is not there yet.
                 let space = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
                 match self.cx.api.create::<Namespace>("", &space).await {
                     Ok(_) => {}
                     Err(error) if error.already_exists() => {}
+                    // Who may not create it says what is not there.
+                    Err(error) if error.code() == 403 => return Err(lack),
                     Err(error) => return Err(error),
                 }
                 self.cx.api.create::<Pod>(namespace, body).await
