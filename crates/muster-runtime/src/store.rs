@@ -68,8 +68,8 @@ pub struct Store<T> {
 
 struct State<T> {
     objects: Objects<T>,
-    gone: HashSet<String>,
-    gone_order: VecDeque<String>,
+    gone: HashSet<Arc<str>>,
+    gone_order: VecDeque<Arc<str>>,
     /// Versions of our own writes whose answers were entered, until the watch tells of them too.
     own: HashSet<u64>,
 }
@@ -398,7 +398,7 @@ impl<T: Object> State<T> {
     /// Enters an object if it is news. Out: `Some` of what was there before, or `None` when nothing changed.
     fn enter(&mut self, object: Arc<T>) -> Option<Option<Arc<T>>> {
         let meta = object.meta();
-        if self.gone.contains(&meta.uid) {
+        if self.gone.contains(&*meta.uid) {
             return None;
         }
         if let Some(old) = self.objects.get(&object.key()) {
@@ -412,8 +412,9 @@ impl<T: Object> State<T> {
     }
 
     fn remove(&mut self, key: &Key, uid: &str) -> Option<Arc<T>> {
-        if !uid.is_empty() && self.gone.insert(uid.to_owned()) {
-            self.gone_order.push_back(uid.to_owned());
+        let grave: Arc<str> = uid.into();
+        if !uid.is_empty() && self.gone.insert(grave.clone()) {
+            self.gone_order.push_back(grave);
             if self.gone_order.len() > TOMBSTONES
                 && let Some(oldest) = self.gone_order.pop_front()
             {

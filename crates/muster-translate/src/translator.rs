@@ -769,7 +769,11 @@ impl Translator {
             self.using.entry(need).or_default().insert(facts.key.clone());
         }
         for object in refs(&facts) {
-            self.users.entry(object).or_default().insert(facts.key.clone());
+            let users = self.users.entry(object.clone()).or_default();
+            users.insert(facts.key.clone());
+            if users.len() == 1 {
+                self.touch_named(object);
+            }
         }
         for group in held_for_others(&facts) {
             self.reservations.entry(group.clone()).or_default().insert(facts.key.clone());
@@ -799,6 +803,7 @@ impl Translator {
                 users.remove(key);
                 if users.is_empty() {
                     self.users.remove(&object);
+                    self.touch_named(object);
                 }
             }
         }
@@ -902,6 +907,17 @@ impl Translator {
     fn touch(&mut self, object: &Ref) {
         if let Some(users) = self.users.get(object) {
             self.stale.pods.extend(users.iter().cloned());
+        }
+    }
+
+    /// The first pod that names a group came, or the last went: a lone pod of that name steps aside, or back.
+    fn touch_named(&mut self, object: Ref) {
+        if let Ref::PodGroup(key) = object
+            && self.pods.get(&key).is_some_and(|pod| pod.group.is_none())
+        {
+            self.stale.gangs.insert(aside(&key));
+            self.stale.gangs.insert(key.clone());
+            self.stale.pods.insert(key);
         }
     }
 
@@ -1244,14 +1260,20 @@ impl Translator {
         pod.ours && by_group().unwrap_or(pod.in_pool)
     }
 
-    /// The gang of a pod that is for this scheduler to place. A pod without a group is a gang by its own name, unless a group has that name.
+    /// Whether a group has this name, or will have by what pods say.
+    fn is_named(&self, key: &Key) -> bool {
+        self.pod_groups.contains_key(key) || self.users.contains_key(&Ref::PodGroup(key.clone()))
+    }
+
+    /// The gang of a pod that is for this scheduler to place. A pod without a group is a gang by its own name, unless a group has that
+    /// name or pods name one that is yet to come.
     fn gang_key(&self, pod: &PodFacts) -> Option<Key> {
         if pod.awaits_group || !self.is_here(pod) {
             return None;
         }
         Some(match &pod.group {
             Some(group) => self.dialects.gang_of(pod).unwrap_or_else(|| group.clone()),
-            None if self.pod_groups.contains_key(&pod.key) => aside(&pod.key),
+            None if self.is_named(&pod.key) => aside(&pod.key),
             None => pod.key.clone(),
         })
     }
@@ -1585,7 +1607,7 @@ impl Found<'_> {
     }
 }
 
-/// The gang of a lone pod whose own name is a PodGroup's. No object can have such a name.
+/// The gang of a lone pod whose own name is a PodGroup's, there or yet to come. No object can have such a name.
 fn aside(key: &Key) -> Key {
     Key::new(key.namespace.clone(), format!("pod/{}", key.name))
 }

@@ -2,7 +2,7 @@
 
 use crate::settings;
 use crate::world::any_object;
-use muster_model::{Cluster, Key, Time};
+use muster_model::{Cluster, Time};
 use muster_translate::{Settings, Translator, apply, cluster};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -108,14 +108,7 @@ proptest! {
             let n = usize::from(a.gang.is_some()) + usize::from(b.gang.is_some());
             prop_assert_eq!(n, usize::from(scheduler != Some(Some("other"))), "{}", &a.key);
         }
-        // A lone pod may be called as a group is that nobody has made.
-        let is_lone = |cluster: &Cluster, gang: &Key| {
-            cluster.pods.iter().any(|pod| pod.key == *gang && pod.gang.as_ref() == Some(gang))
-        };
-        let gangs = |cluster: &Cluster| {
-            let keys = cluster.gangs.iter().map(|gang| gang.key.clone());
-            keys.filter(|gang| !is_lone(cluster, gang)).collect::<Vec<_>>()
-        };
+        let gangs = |cluster: &Cluster| cluster.gangs.iter().map(|gang| gang.key.clone()).collect::<Vec<_>>();
         let (of_a, of_b) = (gangs(&ours), gangs(&theirs));
         for (mine, other) in [(&of_a, &theirs), (&of_b, &ours)] {
             for pod in &other.pods {

@@ -210,6 +210,7 @@ fn pods_find_their_gangs() {
         pod("d", json!({}), json!({"schedulerName": "default-scheduler"}), json!({})),
         pod("g", json!({"labels": {"project": "blue"}}), json!({}), json!({})),
         pod("f", json!({}), json!({}), json!({})),
+        pod("later", json!({}), json!({}), json!({})),
         json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "x"}, "value": 125}),
     ]);
     let gang_of = |name: &str| pod_of(&cluster, name).gang.as_ref().map(|key| key.name.to_string());
@@ -218,9 +219,13 @@ fn pods_find_their_gangs() {
     assert_eq!(gang_of("c").as_deref(), Some("c"));
     assert_eq!(gang_of("d"), None);
     assert_eq!(gang_of("g").as_deref(), Some("pod/g"));
+    assert_eq!(gang_of("later").as_deref(), Some("pod/later"));
     let gangs: Vec<String> =
         cluster.gangs.iter().map(|g| format!("{} {} {}", g.key.name, g.queue, g.priority)).collect();
-    assert_eq!(gangs, ["c mine 125", "f default-queue 50", "g q 50", "pod/g blue 50"]);
+    assert_eq!(
+        gangs,
+        ["c mine 125", "f default-queue 50", "g q 50", "pod/g blue 50", "pod/later default-queue 50"]
+    );
     assert_eq!(
         found.iter().map(ToString::to_string).collect::<Vec<_>>(),
         [
