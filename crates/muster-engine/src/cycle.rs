@@ -540,32 +540,39 @@ impl State {
 
     /// The first moment after this one at which a delay, a grace or a protection ends: time alone changes nothing before.
     pub fn next_moment(&self, after: Time) -> Time {
-        let queues = self.queues.rows.values().filter_map(|row| row.model.as_ref());
-        let mut protections: Vec<Span> =
-            queues.flat_map(|q| [q.preempt_min_runtime, q.reclaim_min_runtime]).flatten().collect();
-        protections.extend([self.policy.preempt_min_runtime, self.policy.reclaim_min_runtime]);
-        protections.sort_unstable();
-        protections.dedup();
-        let mut delays: Vec<Span> =
-            self.queues.rows.values().filter_map(|row| row.model.as_ref()?.reclaim.after).collect();
-        delays.sort_unstable();
-        delays.dedup();
         let mut next = Time(i64::MAX);
         let mut note = |moment: Time| {
             if moment > after {
                 next = next.min(moment);
             }
         };
-        for model in self.gangs.rows.values().filter_map(|row| row.model.as_ref()) {
-            note(waits_since(model) + model.preemption_delay);
-            delays.iter().for_each(|span| note(waits_since(model) + *span));
-            if let (Some(since), Grace::For(grace)) =
-                (model.stale_since, model.staleness_grace.unwrap_or(self.policy.staleness_grace))
-            {
-                note(since + grace);
+        // Delays are of those who wait, and protections matter to nobody else.
+        if !self.waiting.is_empty() {
+            let queues = || self.queues.rows.values().filter_map(|row| row.model.as_ref());
+            let mut protections: Vec<Span> =
+                queues().flat_map(|q| [q.preempt_min_runtime, q.reclaim_min_runtime]).flatten().collect();
+            protections.extend([self.policy.preempt_min_runtime, self.policy.reclaim_min_runtime]);
+            protections.sort_unstable();
+            protections.dedup();
+            let mut delays: Vec<Span> = queues().filter_map(|queue| queue.reclaim.after).collect();
+            delays.sort_unstable();
+            delays.dedup();
+            for model in self.waiting.iter().filter_map(|gang| self.gangs.rows[gang].model.as_ref()) {
+                note(waits_since(model) + model.preemption_delay);
+                delays.iter().for_each(|span| note(waits_since(model) + *span));
             }
-            if let Some(start) = model.last_start {
+            for start in self.gangs.rows.values().filter_map(|row| row.model.as_ref()?.last_start) {
                 protections.iter().for_each(|span| note(start + *span));
+            }
+        }
+        if self.policy.actions.contains(&Action::EvictStaleGangs) {
+            // Whose record is yet to come is taken to have fallen below its minimum just now.
+            for model in
+                self.gangs.rows.values().filter(|row| self.is_stale(row)).filter_map(|r| r.model.as_ref())
+            {
+                if let Grace::For(grace) = model.staleness_grace.unwrap_or(self.policy.staleness_grace) {
+                    note(model.stale_since.unwrap_or(after) + grace);
+                }
             }
         }
         next.min(crate::volcano::moments::next(self, after))
@@ -600,17 +607,22 @@ impl State {
         row.queue.is_none_or(|queue| self.queues.rows[queue].tree() == Dialect::Kai)
     }
 
+    /// Whether a gang runs below its minimum, and must not for long.
+    fn is_stale(&self, row: &crate::gangs::Row) -> bool {
+        let has_active = || row.leaves().any(|(_, g)| g.active() > g.count(St::Pipelined));
+        let succeeded = || row.leaves().any(|(_, g)| g.count(St::Succeeded) > 0);
+        !row.has_minimum_in_use() && has_active() && !succeeded() && !row.is_volcano() && self.goes_stale(row)
+    }
+
     /// Gangs that have run below their minimum for too long make room.
     fn evict_stale_gangs(&mut self, ledger: &mut Ledger) {
         let mut stale: Vec<GangId> = Vec::new();
         for (id, row) in self.gangs.rows.iter() {
-            let has_active = || row.leaves().any(|(_, g)| g.active() > g.count(St::Pipelined));
-            let succeeded = || row.leaves().any(|(_, g)| g.count(St::Succeeded) > 0);
             if row.has_minimum_in_use() {
                 if row.stale_on_record {
                     ledger.decisions.recovered.push(row.key.clone());
                 }
-            } else if has_active() && !succeeded() && !row.is_volcano() && self.goes_stale(row) {
+            } else if self.is_stale(row) {
                 stale.push(id);
             }
         }

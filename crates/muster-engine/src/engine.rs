@@ -102,6 +102,13 @@ impl Engine {
         Decisions { binds: ledger.decisions.binds, ..Decisions::default() }
     }
 
+    /// The first moment after this one at which a cycle may decide otherwise although nothing has changed: a delay, a grace or a protection ends, a
+    /// zone opens or closes. `None`: time alone changes nothing. It walks through all gangs, so ask it once after a cycle.
+    pub fn next_moment(&self, now: Time) -> Option<Time> {
+        let next = self.state.next_moment(now);
+        (next < Time(i64::MAX)).then_some(next)
+    }
+
     /// From now on Volcano's gangs go by this.
     pub fn set_volcano(&mut self, conf: Option<std::sync::Arc<muster_model::volcano::Conf>>) {
         self.quiet = None;

@@ -15,6 +15,8 @@ mod lives;
 #[cfg(test)]
 mod mixed;
 #[cfg(test)]
+mod moments;
+#[cfg(test)]
 mod moved;
 mod opened;
 #[cfg(test)]
