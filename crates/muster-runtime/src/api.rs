@@ -1,7 +1,8 @@
 //! Requests to an API server.
 //!
 //! In: a kind, a name, a body in JSON. Out: the slim object that the server answers with, or an error that says which
-//! request failed. Must stay true: every request ends, at the latest after `REQUEST_LIMIT`; nothing here retries.
+//! request failed. Must stay true: every request ends, at the latest after `REQUEST_LIMIT`; nothing here retries; nothing is written under a lease that is
+//! no longer held, however long ago somebody decided to write it.
 
 use std::time::Duration;
 
@@ -25,6 +26,8 @@ pub enum ApiError {
     Request { verb: &'static str, what: String, source: Box<kube::Error> },
     #[error("no answer to {verb} {what} within {} s", REQUEST_LIMIT.as_secs())]
     TimedOut { verb: &'static str, what: String },
+    #[error("did not {verb} {what}: the lease under which this would be done is no longer held")]
+    Fenced { verb: &'static str, what: String },
     #[error("{what} cannot be addressed")]
     Address { what: String, source: http::Error },
 }
@@ -39,6 +42,11 @@ impl ApiError {
             },
             _ => 0,
         }
+    }
+
+    /// Nothing was sent, since whoever wanted to write has lost its turn. Trying again is in vain.
+    pub fn fenced(&self) -> bool {
+        matches!(self, ApiError::Fenced { .. })
     }
 
     pub fn not_found(&self) -> bool {
@@ -350,6 +358,9 @@ impl Api {
         content_type: &str,
         bytes: Vec<u8>,
     ) -> Result<T, ApiError> {
+        if method != Method::GET && !self.client.may_write() {
+            return Err(ApiError::Fenced { verb, what: path.to_owned() });
+        }
         // What we send is made by programs: nobody would read a warning about an unknown field, and the server need not look for one.
         let lenient = matches!(verb, "create" | "update" | "patch") && !path.contains("fieldValidation=");
         let join = if path.contains('?') { '&' } else { '?' };

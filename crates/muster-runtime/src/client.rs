@@ -1,7 +1,7 @@
 //! The way to an API server: over the network, or by a call where the server is in this process.
 //!
-//! In: requests. Out: answers, whole or piece by piece. Must stay true: whoever asks cannot tell the two ways apart but by their cost. A client of
-//! the network hands every request to a task of its own and waits to be woken, which costs as much as many an answer of a server that only has to be called.
+//! In: requests. Out: answers, whole or piece by piece. Must stay true: whoever asks cannot tell the two ways apart but by their cost. A client may be
+//! fenced: then it knows whether its user may still write. A client of the network hands every request to a task of its own and waits to be woken, which costs as much as many an answer of a server that only has to be called.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,13 +17,18 @@ use kube::core::Status;
 use serde::de::DeserializeOwned;
 use tower::ServiceExt;
 
+use crate::lease::Fence;
+
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 type Body = UnsyncBoxBody<Bytes, BoxError>;
 type Call =
     dyn Fn(Request<Full<Bytes>>) -> BoxFuture<'static, Result<Response<Body>, BoxError>> + Send + Sync;
 
 #[derive(Clone)]
-pub struct Client(Way);
+pub struct Client {
+    way: Way,
+    fence: Option<Fence>,
+}
 
 #[derive(Clone)]
 enum Way {
@@ -33,7 +38,7 @@ enum Way {
 
 impl From<kube::Client> for Client {
     fn from(client: kube::Client) -> Self {
-        Client(Way::Far(client))
+        Client { way: Way::Far(client), fence: None }
     }
 }
 
@@ -47,7 +52,7 @@ impl Client {
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        Client(Way::Near(Arc::new(move |request| {
+        let call: Arc<Call> = Arc::new(move |request| {
             let answer = server.clone().oneshot(request);
             async move {
                 // Such a server never makes anybody wait, so somebody with many requests would have the thread to himself.
@@ -56,12 +61,24 @@ impl Client {
                 Ok(answer.map(|body| body.map_err(Into::into).boxed_unsync()))
             }
             .boxed()
-        })))
+        });
+        Client { way: Way::Near(call), fence: None }
+    }
+
+    /// The same client for those who work under leases: from when one of these is no longer held, nothing is written by it.
+    #[must_use]
+    pub fn fenced(self, fence: Fence) -> Self {
+        Client { fence: Some(fence), ..self }
+    }
+
+    /// Whether whoever has this client may still write.
+    pub(crate) fn may_write(&self) -> bool {
+        self.fence.as_ref().is_none_or(Fence::is_open)
     }
 
     /// The object that the server answers with.
     pub(crate) async fn request<T: DeserializeOwned>(&self, request: Request<Vec<u8>>) -> kube::Result<T> {
-        match &self.0 {
+        match &self.way {
             Way::Far(client) => client.request(request).await,
             Way::Near(call) => {
                 let answer = ask(call, request).await?;
@@ -72,7 +89,7 @@ impl Client {
 
     /// The lines of an answer as they come.
     pub(crate) async fn request_lines(&self, request: Request<Vec<u8>>) -> kube::Result<Lines> {
-        let from = match &self.0 {
+        let from = match &self.way {
             Way::Far(client) => Source::Read(Box::pin(client.request_stream(request).await?)),
             Way::Near(call) => Source::Pieces(ask(call, request).await?.into_body().into_data_stream()),
         };

@@ -7,9 +7,11 @@
 //! Must stay true: a holder that could not renew says so *before* anybody else may take the lease, since it counts from
 //! when it sent its last renewal, and others count from when they saw it. Clocks of machines are never compared: a record
 //! counts as live while it was seen unchanged for less than its duration, as in Kubernetes' own election. All time is
-//! tokio's; the calendar is only written down. (This is why kube-lease-manager, which reads the wall clock, is not used.)
+//! tokio's; the calendar is only written down. A process may be stopped for longer than a lease lasts and then go on where it was: what is done under a
+//! lease is written by a client with its [`Fence`], which looks at the time before every write. (This is why kube-lease-manager, which reads the wall clock, is not used.)
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -287,10 +289,12 @@ impl Held {
     /// Whether it is held at this moment. To be asked before whatever only the holder may do: it is right even when the
     /// task that renews has not run for a while.
     pub fn is_held(&self) -> bool {
-        match &*self.standing.borrow() {
-            Standing::Held { until } => Instant::now() < *until && self.standing.has_changed().is_ok(),
-            Standing::Lost(_) => false,
-        }
+        stands(&self.standing)
+    }
+
+    /// For the clients of those who work while it is held.
+    pub fn fence(&self) -> Fence {
+        Fence([self.standing.clone()].into())
     }
 
     /// Tells when it is lost, to whoever asks.
@@ -341,6 +345,28 @@ impl Held {
             }
         }
         Ok(())
+    }
+}
+
+fn stands(standing: &watch::Receiver<Standing>) -> bool {
+    match &*standing.borrow() {
+        Standing::Held { until } => Instant::now() < *until && standing.has_changed().is_ok(),
+        Standing::Lost(_) => false,
+    }
+}
+
+/// Open as long as leases are held: all of them, at the moment of asking. It costs a look at the clock.
+#[derive(Clone)]
+pub struct Fence(Arc<[watch::Receiver<Standing>]>);
+
+impl Fence {
+    /// Open as long as all of these are.
+    pub fn all(fences: impl IntoIterator<Item = Fence>) -> Self {
+        Fence(fences.into_iter().flat_map(|fence| fence.0.to_vec()).collect())
+    }
+
+    pub fn is_open(&self) -> bool {
+        self.0.iter().all(stands)
     }
 }
 
@@ -916,6 +942,11 @@ impl Claimed {
     /// Whether all are held at this moment.
     pub fn is_held(&self) -> bool {
         self.held.iter().all(Held::is_held)
+    }
+
+    /// For the clients of those who work while all are held.
+    pub fn fence(&self) -> Fence {
+        Fence::all(self.held.iter().map(Held::fence))
     }
 
     /// Waits until one is lost; then none may be used.

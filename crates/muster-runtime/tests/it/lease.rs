@@ -9,11 +9,11 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use http_body_util::{BodyExt, Full};
 use muster_apiserver::ApiServer;
-use muster_runtime::api::Patch;
+use muster_runtime::api::{Delete, Patch};
 use muster_runtime::lease::{
-    Claim, ClaimError, Claimed, HELD_FOR, Held, Lease, Lost, SCHEDULER_NAME, claim, other_holder,
+    Claim, ClaimError, Claimed, Fence, HELD_FOR, Held, Lease, Lost, SCHEDULER_NAME, claim, other_holder,
 };
-use muster_runtime::{Api, Clock, Key, Metrics};
+use muster_runtime::{Api, Client, Clock, Key, Metrics};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use tower::Service;
@@ -277,6 +277,47 @@ async fn a_holder_that_is_cut_off_stops_before_another_begins() {
         assert!((30.0..30.1).contains(&noticed), "{weather:?}: {noticed}");
         assert!((35.0..38.0).contains(&began), "{weather:?}: {began}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_written_under_a_lease_that_was_lost_while_the_process_stood_still() {
+    let world = World::new().await;
+    let (lease, sky) = world.exposed("a");
+    let held = lease.acquire(false).await;
+    let other = world.lease("a");
+    let other = Lease { key: Key::new("muster", "other"), ..other }.acquire(false).await;
+    let both = Fence::all([other.fence(), held.fence()]);
+    let api = Api::new(Client::near(world.server.clone()).fenced(both), "test");
+    let maps = "/api/v1/namespaces/muster/configmaps";
+    let write = async |name: &str| {
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
+        api.create_path(maps, &map).await.map(|_| ())
+    };
+    seconds(30.0).await;
+    write("a").await.unwrap();
+    // As after a SIGSTOP: what was decided before is written before anybody has noticed what time it is.
+    *sky.lock().unwrap() = Weather::Silent;
+    tokio::time::advance(Duration::from_secs(20)).await;
+    let error = write("b").await.unwrap_err();
+    assert!(error.fenced() && error.code() == 0, "{error}");
+    assert!(error.to_string().contains("no longer held"), "{error}");
+    let one = format!("{maps}/a");
+    assert!(api.patch_path(&one, Patch::Merge, &json!({"data": {}})).await.unwrap_err().fenced());
+    assert!(api.delete_path(&one, Delete::default()).await.unwrap_err().fenced());
+    assert_eq!(api.get_path(maps).await.unwrap()["items"].as_array().unwrap().len(), 1, "whoever reads may");
+
+    // Nor is it after a release, or when the holder has ended.
+    let again = Lease { key: Key::new("muster", "again"), ..world.lease("a") };
+    let released = again.acquire(false).await;
+    let fence = released.fence();
+    assert!(fence.is_open());
+    released.release().await.unwrap();
+    assert!(!fence.is_open());
+    let fence = other.fence();
+    assert!(fence.is_open());
+    drop(other);
+    seconds(0.1).await;
+    assert!(!fence.is_open());
 }
 
 #[tokio::test(start_paused = true)]
