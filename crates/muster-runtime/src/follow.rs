@@ -46,7 +46,7 @@ pub enum Seen<'a> {
     Gone { key: &'a Key, uid: &'a str },
     /// A list is in: what came so far is everything that was there at its moment.
     Synced,
-    /// The collection is not served at all (its CRD is not installed). Asked again after a while.
+    /// The collection is not served at all (its CRD is not installed), or we may not know. Asked again after a while, and said again only after a list was in.
     Absent,
 }
 
@@ -146,46 +146,83 @@ impl<'de> Visitor<'de> for MetaSeed<'_> {
 /// What was handed out.
 #[derive(Default)]
 struct Known {
+    /// That the collection is not served was the last that was said about it.
+    is_absent: bool,
     objects: HashMap<Key, (String, String)>,
 }
 
-/// How long after a collection was found absent it is asked for again: longer each time, since most kinds that are missing stay so.
+/// How long after a collection was found absent it is asked for again: so long a kind that was just installed may be unknown.
 const ABSENT: Duration = Duration::from_secs(10);
-const ABSENT_FOR_LONG: Duration = Duration::from_secs(120);
+/// One that is refused is asked for less and less often: rights are given by people.
+const REFUSED: Duration = Duration::from_secs(120);
 
 /// A watch that says nothing for so long is asked for again, from where it was. Servers send a bookmark every minute or so.
 const QUIET: Duration = Duration::from_secs(150);
 
-/// Follows a collection until cancelled. Every `resync` it is listed anew.
+/// Follows a collection until cancelled. Every `resync` it is listed anew. Whoever may not list it waits, and says so in the log.
 pub async fn follow(
     api: Api,
     collection: Collection,
     resync: Duration,
     cancel: CancellationToken,
+    sink: impl FnMut(Seen<'_>) + Send,
+) {
+    follow_until(api, collection, resync, cancel, sink, false).await;
+}
+
+/// The same for a collection that one can do without: if the server refuses to list it, that is said in the log, and the collection counts as absent. A server
+/// asks for rights before it asks what exists, so that a kind that is not installed is refused too where nobody gave rights to it.
+pub async fn follow_optional(
+    api: Api,
+    collection: Collection,
+    resync: Duration,
+    cancel: CancellationToken,
+    sink: impl FnMut(Seen<'_>) + Send,
+) {
+    follow_until(api, collection, resync, cancel, sink, true).await;
+}
+
+async fn follow_until(
+    api: Api,
+    collection: Collection,
+    resync: Duration,
+    cancel: CancellationToken,
     mut sink: impl FnMut(Seen<'_>) + Send,
+    is_optional: bool,
 ) {
     let mut known = Known::default();
     let mut pause = Pause::default();
-    let mut absent = ABSENT;
+    let (mut n_absent, mut refused) = (0_u32, ABSENT);
     loop {
         let attempt = list_and_watch(&api, &collection, resync, &mut known, &mut pause, &mut sink);
         let wait = match cancel.run_until_cancelled(attempt).await {
             None => return,
             Some(Ok(())) => {
-                absent = ABSENT;
+                (n_absent, refused) = (0, ABSENT);
                 continue;
             }
             Some(Err(error)) if error.not_found() => {
-                known.clear(&mut sink);
-                sink(Seen::Absent);
-                let wait = absent;
-                absent = (absent * 2).min(ABSENT_FOR_LONG);
-                wait
+                n_absent = n_absent.saturating_add(1);
+                // A server that has just begun may not know all its kinds yet; that everything is gone is believed when it says so twice.
+                if known.objects.is_empty() || n_absent > 1 {
+                    known.clear(&mut sink);
+                    known.absent(&mut sink);
+                }
+                ABSENT
             }
             Some(Err(error)) => {
-                let wait = error.retry_after().unwrap_or_else(|| pause.next());
-                tracing::debug!(collection = collection.path, %error, ?wait, "list and watch starts again");
-                wait
+                let wait = pause.failed(&collection.path, &error);
+                if is_optional && error.code() == 403 {
+                    // What is known stays: it is not gone because we may no longer look at it.
+                    if known.objects.is_empty() {
+                        known.absent(&mut sink);
+                    }
+                    let wait = refused;
+                    refused = (refused * 2).min(REFUSED);
+                    wait
+                } else {
+                    wait
+                }
             }
         };
         if cancel.run_until_cancelled(tokio::time::sleep(wait)).await.is_none() {
@@ -223,7 +260,9 @@ async fn list_and_watch(
         known.gone(&key, sink);
     }
     drop(listed);
+    known.is_absent = false;
     sink(Seen::Synced);
+    pause.listed();
 
     watch_on(api, &collection.url(), version, resync, pause, |line| known.take(line, sink)).await;
     Ok(())
@@ -239,18 +278,21 @@ pub(crate) async fn watch_on(
     pause: &mut Pause,
     mut take: impl FnMut(&str) -> Option<String>,
 ) {
+    let path = url.split('?').next().unwrap_or_default();
     let broke_off = || {
         let Some(metrics) = api.metrics() else { return };
-        let path = url.split('?').next().unwrap_or_default();
         metrics.process.watch_restarts.of([path.rsplit('/').next().unwrap_or_default()]).inc();
     };
     let list_again = Instant::now() + spread(resync, (api.manager, url));
     while Instant::now() < list_again {
         let mut lines = match api.watch_raw(url, &version, list_again - Instant::now()).await {
             Ok(lines) => lines,
-            Err(error) if error.gone() || error.not_found() => return broke_off(),
+            Err(error) if error.gone() || error.not_found() => {
+                broke_off();
+                return tokio::time::sleep(pause.next()).await;
+            }
             Err(error) => {
-                tokio::time::sleep(error.retry_after().unwrap_or_else(|| pause.next())).await;
+                tokio::time::sleep(pause.failed(path, &error)).await;
                 continue;
             }
         };
@@ -264,7 +306,14 @@ pub(crate) async fn watch_on(
             }
             match take(line) {
                 Some(seen) => version = seen,
-                None => return broke_off(),
+                None => {
+                    broke_off();
+                    // Where no watch gets anywhere, lists must not follow each other without end.
+                    if n_lines == 0 {
+                        tokio::time::sleep(pause.next()).await;
+                    }
+                    return;
+                }
             }
             n_lines += 1;
             pause.reset();
@@ -329,6 +378,12 @@ impl Known {
     fn gone(&mut self, key: &Key, sink: &mut impl FnMut(Seen<'_>)) {
         if let Some((uid, _)) = self.objects.remove(key) {
             sink(Seen::Gone { key, uid: &uid });
+        }
+    }
+
+    fn absent(&mut self, sink: &mut impl FnMut(Seen<'_>)) {
+        if !std::mem::replace(&mut self.is_absent, true) {
+            sink(Seen::Absent);
         }
     }
 

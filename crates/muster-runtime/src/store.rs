@@ -247,8 +247,7 @@ impl<T: Object> Store<T> {
                 None => return,
                 Some(Ok(())) => {}
                 Some(Err(error)) => {
-                    let wait = error.retry_after().unwrap_or_else(|| pause.next());
-                    tracing::debug!(kind = T::RESOURCE.kind, %error, ?wait, "list and watch starts again");
+                    let wait = pause.failed(T::RESOURCE.plural, &error);
                     if cancel.run_until_cancelled(tokio::time::sleep(wait)).await.is_none() {
                         return;
                     }
@@ -273,6 +272,7 @@ impl<T: Object> Store<T> {
         }
         self.replace(items, version.parse().unwrap_or(0));
         self.synced.send_replace(true);
+        pause.listed();
 
         let url = self.scope.url(&T::RESOURCE);
         watch_on(&self.api, &url, version, resync, pause, |line| self.take(line)).await;
@@ -433,19 +433,54 @@ struct OnlyMeta {
     metadata: Meta,
 }
 
-/// Waits that double: 100 ms, 200 ms, ... 10 s.
+/// Waits that double: 100 ms, 200 ms, ... 10 s; and what was said about why.
 #[derive(Default)]
-pub(crate) struct Pause(u32);
+pub(crate) struct Pause {
+    n_waits: u32,
+    n_failures: u32,
+    /// The answer about which people were told.
+    said: Option<u16>,
+}
+
+/// So many failures in a row are no bad moment any more: half a minute has passed.
+const LASTING: u32 = 9;
 
 impl Pause {
     pub(crate) fn next(&mut self) -> Duration {
-        let wait = Duration::from_millis(100) * 2_u32.pow(self.0.min(7));
-        self.0 = self.0.saturating_add(1);
+        let wait = Duration::from_millis(100) * 2_u32.pow(self.n_waits.min(7));
+        self.n_waits = self.n_waits.saturating_add(1);
         wait.min(Duration::from_secs(10))
     }
 
+    /// How long to wait after a request about a collection failed. What people may have to mend is said once: a refusal at once, the rest when it lasts.
+    pub(crate) fn failed(&mut self, collection: &str, error: &ApiError) -> Duration {
+        let wait = error.retry_after().unwrap_or_else(|| self.next());
+        if self.is_news(error.code()) {
+            let why = error.message();
+            tracing::warn!(collection, %error, why, "cannot be listed and watched; trying again and again");
+        } else {
+            tracing::debug!(collection, %error, ?wait, "list and watch starts again");
+        }
+        wait
+    }
+
+    /// Counts a failure. Out: whether people should hear of it, and have not.
+    fn is_news(&mut self, code: u16) -> bool {
+        self.n_failures = self.n_failures.saturating_add(1);
+        // A kind that is not served is no failure, however long that lasts.
+        let passes = !(400..500).contains(&code) || matches!(code, 408..=410 | 429);
+        let is_worth_it = code != 404 && (!passes || self.n_failures >= LASTING);
+        is_worth_it && self.said.replace(code) != Some(code)
+    }
+
+    /// The list is in.
+    pub(crate) fn listed(&mut self) {
+        self.n_failures = 0;
+        self.said = None;
+    }
+
     pub(crate) fn reset(&mut self) {
-        self.0 = 0;
+        *self = Pause::default();
     }
 }
 
@@ -483,6 +518,28 @@ pub(crate) mod tests {
         // Not the object's own metadata.
         check(r#"{"template":{"metadata":{"resourceVersion":"7"}},"metadata":{"name":"a"}}"#, None);
         check("{}", None);
+    }
+
+    #[test]
+    fn what_people_may_have_to_mend_is_said_once() {
+        let check = |codes: &[u16], expected: &str| {
+            let mut pause = Pause::default();
+            let hear = |code: &u16| match code {
+                0 => {
+                    pause.listed();
+                    '-'
+                }
+                code if pause.is_news(*code) => '!',
+                _ => '.',
+            };
+            assert_eq!(codes.iter().map(hear).collect::<String>(), expected, "{codes:?}");
+        };
+        check(&[403, 403, 403], "!..");
+        check(&[403, 401, 401, 0, 401], "!!.-!");
+        check(&[500; 10], "........!.");
+        check(&[410; 10], "........!.");
+        check(&[500, 500, 500, 500, 0, 500, 500, 500, 500, 500], "....-.....");
+        check(&[404; 20], "....................");
     }
 
     /// A store whose client never answers; these tests only enter and remove.

@@ -4,6 +4,7 @@
 
 mod client;
 mod connect;
+mod follow;
 mod health;
 mod lease;
 mod store;
