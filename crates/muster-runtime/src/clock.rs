@@ -1,8 +1,8 @@
-//! The clock of the simulation.
+//! The time of day.
 //!
-//! In: a base instant. Out: `now()`, the base plus what tokio says has passed, and the stamps that go into objects.
-//! Must stay true: nothing in this crate reads another clock, so `tokio::time::pause` makes every wait and every
-//! timestamp virtual at once.
+//! In: a base instant, or the machine's wall clock. Out: `now()` and the stamps that go into objects. Must stay true: nothing in this crate reads another
+//! clock, so `tokio::time::pause` makes every wait and every timestamp virtual at once, also of a clock that follows the machine's. How long something
+//! lasts is never told by this clock, which may be set, but by tokio's.
 
 use std::time::Duration;
 
@@ -14,22 +14,37 @@ use tokio::time::Instant;
 pub struct Clock {
     base: Timestamp,
     start: Instant,
+    /// Time that nobody made virtual is the machine's.
+    follows_wall: bool,
 }
 
 impl Clock {
     /// A clock that reads `base` at this moment of tokio's time.
     pub fn starting_at(base: Timestamp) -> Self {
-        Clock { base, start: Instant::now() }
+        Clock { base, start: Instant::now(), follows_wall: false }
     }
 
-    /// A clock that follows the machine's wall clock as it was when this was called.
+    /// A clock that goes on from the machine's wall clock as it is when this is called: for whoever lives with a server in the same process, whose clock does
+    /// the same.
     pub fn system() -> Self {
         Clock::starting_at(Timestamp::now())
     }
 
-    pub fn now(&self) -> Timestamp {
-        later(self.base, self.start.elapsed())
+    /// The machine's wall clock: also after it was set, and after the machine slept. For whoever meets others who look at theirs.
+    pub fn wall() -> Self {
+        Clock { follows_wall: true, ..Clock::system() }
     }
+
+    pub fn now(&self) -> Timestamp {
+        if self.follows_wall && is_real() { Timestamp::now() } else { later(self.base, self.start.elapsed()) }
+    }
+}
+
+/// Whether tokio's time is the machine's. Time that was ever made virtual stands still, or is beside it for good.
+fn is_real() -> bool {
+    let before = std::time::Instant::now();
+    let tokio = Instant::now().into_std();
+    (before..=std::time::Instant::now()).contains(&tokio)
 }
 
 /// `time` plus `by`, held at the end of what a timestamp can say.
@@ -68,6 +83,27 @@ mod tests {
         tokio::time::advance(Duration::from_millis(90_500)).await;
         assert_eq!(stamp(clock.now()), "2026-01-01T00:01:30Z");
         assert_eq!(micro_stamp(clock.now()), "2026-01-01T00:01:30.500000Z");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_clock_that_follows_the_wall_is_virtual_too() {
+        let clock = Clock::wall();
+        let first = clock.now();
+        assert_eq!(clock.now(), first, "time stands still");
+        tokio::time::advance(Duration::from_secs(3600)).await;
+        assert_eq!(clock.now(), later(first, Duration::from_secs(3600)));
+        tokio::time::resume();
+        assert!(until(first, clock.now()) >= Duration::from_secs(3600), "it never goes back to the wall");
+    }
+
+    #[tokio::test]
+    async fn the_wall_is_read_anew() {
+        // As if the machine had been set a day forward since the clock was made.
+        let was = later(Timestamp::now(), Duration::ZERO) - SignedDuration::from_hours(24);
+        let clock = Clock { base: was, ..Clock::wall() };
+        let off = Timestamp::now().duration_since(clock.now()).unsigned_abs();
+        assert!(off < Duration::from_secs(60), "{off:?}");
+        assert!(until(Clock::starting_at(was).now(), Timestamp::now()) > Duration::from_secs(80_000));
     }
 
     #[test]
