@@ -112,7 +112,7 @@ families! {
     }
     scheduler: Scheduler, "Scheduler" {
         cycle: Seconds, "muster_cycle_seconds", [], "one scheduling cycle, from the first change that it takes in to its last decision";
-        gang_wait: Seconds, "muster_gang_wait_seconds", [], "from the creation of the last pod that a gang needs to the decision to bind it";
+        gang_wait: Waits, "muster_gang_wait_seconds", [], "from the creation of the last pod that a gang needs to the decision to bind it";
         pending_gangs: Gauge, "muster_pending_gangs", [], "gangs that wait for a place";
         pending_pods: Gauge, "muster_pending_pods", [], "pods that wait for a place";
         evictions: By<1, Counter>, "muster_evictions_total", ["action"], "pods that were evicted, by the action that decided so";
@@ -153,7 +153,7 @@ families! {
     grove: Grove, "Grove" {
         gangs: By<1, Gauge>, "muster_grove_gangs", ["backend"], "PodGangs that a backend of this process keeps";
         hand_over: By<1, Seconds>, "muster_grove_hand_over_seconds", ["backend"], "one time that a backend told its scheduler of a gang, requests included";
-        ready_after: By<1, Seconds>, "muster_grove_accepted_after_seconds", ["backend"], "from the creation of a PodGang until its scheduler knew of it";
+        ready_after: By<1, Waits>, "muster_grove_accepted_after_seconds", ["backend"], "from the creation of a PodGang until its scheduler knew of it";
         errors: By<1, Counter>, "muster_grove_errors_total", ["backend"], "times that a backend could not tell its scheduler of a gang";
         losses: By<1, Counter>, "muster_grove_losses_total", ["backend"], "PodGangs of which a scheduler could not be told everything";
     }
@@ -164,13 +164,13 @@ families! {
         reserving_active: By<1, Gauge>, "kueue_reserving_active_workloads", ["cluster_queue"], "workloads that hold quota";
         admitted_active: By<1, Gauge>, "kueue_admitted_active_workloads", ["cluster_queue"], "workloads that are admitted and not finished";
         quota_reserved: By<1, Counter>, "kueue_quota_reserved_workloads_total", ["cluster_queue"], "workloads that were given quota";
-        quota_reserved_wait: By<1, Seconds>, "kueue_quota_reserved_wait_time_seconds", ["cluster_queue"], "from when a workload queued up until it had quota";
+        quota_reserved_wait: By<1, Waits>, "kueue_quota_reserved_wait_time_seconds", ["cluster_queue"], "from when a workload queued up until it had quota";
         admitted: By<1, Counter>, "kueue_admitted_workloads_total", ["cluster_queue"], "workloads that were admitted";
-        admission_wait: By<1, Seconds>, "kueue_admission_wait_time_seconds", ["cluster_queue"], "from when a workload queued up until it was admitted";
-        checks_wait: By<1, Seconds>, "kueue_admission_checks_wait_time_seconds", ["cluster_queue"], "from quota to admission, of workloads with admission checks";
-        ready_wait: By<1, Seconds>, "kueue_ready_wait_time_seconds", ["cluster_queue"], "from when a workload queued up until its pods were ready";
-        admitted_until_ready: By<1, Seconds>, "kueue_admitted_until_ready_wait_time_seconds", ["cluster_queue"], "from admission until all pods were ready";
-        execution: By<1, Seconds>, "kueue_execution_time_seconds", ["cluster_queue"], "from the last admission of a workload to its end";
+        admission_wait: By<1, Waits>, "kueue_admission_wait_time_seconds", ["cluster_queue"], "from when a workload queued up until it was admitted";
+        checks_wait: By<1, Waits>, "kueue_admission_checks_wait_time_seconds", ["cluster_queue"], "from quota to admission, of workloads with admission checks";
+        ready_wait: By<1, Waits>, "kueue_ready_wait_time_seconds", ["cluster_queue"], "from when a workload queued up until its pods were ready";
+        admitted_until_ready: By<1, Waits>, "kueue_admitted_until_ready_wait_time_seconds", ["cluster_queue"], "from admission until all pods were ready";
+        execution: By<1, Waits>, "kueue_execution_time_seconds", ["cluster_queue"], "from the last admission of a workload to its end";
         finished: By<1, Counter>, "kueue_finished_workloads_total", ["cluster_queue"], "workloads that finished";
         evicted: By<2, Counter>, "kueue_evicted_workloads_total", ["cluster_queue", "reason"], "workloads that had to go, by reason";
         preempted: By<2, Counter>, "kueue_preempted_workloads_total", ["preempting_cluster_queue", "reason"], "workloads that had to go for another, by the queue of that and the rule";
@@ -307,8 +307,8 @@ pub fn table() -> String {
     let mut page = format!(
         "# Metrics\n\n\
          Generated from `crates/muster-runtime/src/metrics.rs`; `MUSTER_UPDATE=1 cargo test -p muster-runtime` writes it anew.\n\n\
-         Every component serves these under `/metrics`, in the OpenMetrics format. A family without a value is not shown. Names that\n\
-         KAI has too start with `{PREFIX}_` here, or with whatever prefix is set instead. KAI's counters whose names do not end in `_total`\n\
+         A process serves the families of the components that it runs, and those of every process, under `/metrics`, in the OpenMetrics\n\
+         format. A family without a value is not shown. Names that KAI has too start with `{PREFIX}_` here, or with whatever prefix is set instead. KAI's counters whose names do not end in `_total`\n\
          keep their names and are of type `unknown`, since the format allows no other; `rate()` works on them all the same.\n\
          A family has at most {MOST_SERIES} series; what goes beyond is counted together with `{OTHER}` for every label.\n\
          A gauge is shown from when there is something to say. What a process says of the cluster while it holds a lease is shown no longer\n\
@@ -605,7 +605,40 @@ impl EncodeMetric for Seconds {
     }
 }
 
-/// A histogram of times in milliseconds with KAI's buckets and some beyond.
+/// A histogram of how long somebody waited or worked, in seconds: from a few milliseconds to half a day. Alerts ask for whole minutes, so these are bounds.
+#[derive(Clone, Debug)]
+pub struct Waits(histogram::Histogram);
+
+const WAITS: [f64; 20] = [
+    0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 60.0, 120.0, 300.0, 600.0, 1800.0,
+    3600.0, 10_800.0, 43_200.0,
+];
+
+impl Waits {
+    pub fn took(&self, time: Duration) {
+        self.0.observe(time.as_secs_f64());
+    }
+}
+
+impl Measure for Waits {
+    const KIND: &'static str = "histogram";
+
+    fn make(_: &'static [&'static str]) -> Self {
+        Waits(histogram::Histogram::new(WAITS))
+    }
+}
+
+impl EncodeMetric for Waits {
+    fn encode(&self, encoder: MetricEncoder<'_>) -> std::fmt::Result {
+        self.0.encode(encoder)
+    }
+
+    fn metric_type(&self) -> MetricType {
+        MetricType::Histogram
+    }
+}
+
+/// A histogram of times in milliseconds with KAI's buckets and, up to three hours, some beyond.
 #[derive(Clone, Debug)]
 pub struct Milliseconds(histogram::Histogram);
 
@@ -619,7 +652,9 @@ impl Measure for Milliseconds {
     const KIND: &'static str = "histogram";
 
     fn make(_: &'static [&'static str]) -> Self {
-        Milliseconds(histogram::Histogram::new(histogram::exponential_buckets(5.0, 2.0, 15)))
+        let beyond = [300_000.0, 600_000.0, 1_800_000.0, 3_600_000.0, 10_800_000.0];
+        let buckets = histogram::exponential_buckets(5.0, 2.0, 15).chain(beyond);
+        Milliseconds(histogram::Histogram::new(buckets))
     }
 }
 
@@ -908,6 +943,31 @@ mod tests {
         for line in ["muster_bind_seconds_sum 0.007", "kai_task_bind_latency_milliseconds_sum 7.0"] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }
+    }
+
+    #[test]
+    fn waits_of_hours_are_told_from_waits_of_minutes() {
+        let metrics = Metrics::default();
+        let hours = Duration::from_secs(9000);
+        metrics.scheduler.gang_wait.took(hours);
+        metrics.scheduler.task_scheduling_latency.took(hours);
+        metrics.kueue.execution.of(["q"]).took(hours);
+        let text = metrics.text();
+        let check = |family: &str, bound: &str, n: &str| {
+            let line = text.lines().find(|l| l.starts_with(family) && l.contains(&format!("le=\"{bound}\"")));
+            assert!(line.is_some_and(|line| line.ends_with(n)), "{family} {bound}: {line:?}");
+        };
+        for family in ["muster_gang_wait_seconds_bucket", "kueue_execution_time_seconds_bucket"] {
+            for (bound, n) in [("600.0", " 0"), ("3600.0", " 0"), ("10800.0", " 1"), ("43200.0", " 1")] {
+                check(family, bound, n);
+            }
+        }
+        let latency = "kai_task_scheduling_latency_milliseconds_bucket";
+        for (bound, n) in [("5.0", " 0"), ("81920.0", " 0"), ("600000.0", " 0"), ("10800000.0", " 1")] {
+            check(latency, bound, n);
+        }
+        let n_buckets = |family: &str| text.lines().filter(|line| line.starts_with(family)).count();
+        assert!(n_buckets("muster_gang_wait_seconds_bucket") <= 21 && n_buckets(latency) <= 21);
     }
 
     #[test]
