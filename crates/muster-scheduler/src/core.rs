@@ -9,8 +9,8 @@ use crate::slim;
 use crate::volcano::{self, Census};
 use muster_engine::{Engine, Figures};
 use muster_model::{
-    Action, Bind, Decisions, Diagnostic, GPU, Gang, GangPhase, Key, Name, Placement, Pod, Policy, Reason,
-    Refusal, Resource, ShareSize, Span, Time,
+    Action, Bind, Decisions, Diagnostic, GPU, Gang, GangPhase, Key, Name, Placement, Pod, PodState, Policy,
+    Reason, Refusal, Resource, ShareSize, Span, Time,
 };
 use muster_scenario::words;
 use muster_translate::{Kind, Settings, Translator};
@@ -30,8 +30,8 @@ pub struct Output {
     pub placed: Vec<Placed>,
     /// BindRequests that a binder would try for ever, with their uids.
     pub hopeless: Vec<(Key, Name)>,
-    /// Gangs that fell below their minimum, and gangs that have it again.
-    pub stale: Vec<GroupRef>,
+    /// Gangs that fell below their minimum, and since when; and gangs that have it again.
+    pub stale: Vec<(GroupRef, Time)>,
     pub recovered: Vec<GroupRef>,
     /// Gangs that begin to run, where somebody's minimum runtime counts from that moment.
     pub started: Vec<GroupRef>,
@@ -72,6 +72,10 @@ pub struct GroupRef {
 #[derive(Debug)]
 pub struct Placed {
     pub gang: GroupRef,
+    /// Its group was given an entry that says why it waits, or is about to be.
+    pub entry: bool,
+    /// Its group shows one.
+    pub seen: bool,
     /// What its group says of other pools.
     pub others: Vec<Value>,
 }
@@ -156,13 +160,38 @@ pub struct Eviction {
 pub struct Waiting {
     pub gang: GroupRef,
     pub refusal: Refusal,
-    /// Pods that wait, with their uids; empty where nobody wants them marked.
-    pub mark: Vec<(Key, Name)>,
+    /// Pods that wait and are to be told so; none where nobody wants them marked.
+    pub mark: Vec<Mark>,
     /// How the gang's own system puts it, if it has words of its own.
     pub headline: Option<String>,
-    /// What its group says of other pools, and how many transitions it has seen.
-    pub others: Vec<Value>,
-    pub transitions: u64,
+    pub entry: Entry,
+    /// The gang was told before; only pods have come that were not.
+    pub only_marks: bool,
+}
+
+/// A pod that is to be told that it cannot be placed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mark {
+    pub pod: Key,
+    pub uid: Name,
+    /// It says so already, for another reason.
+    pub again: bool,
+}
+
+/// What becomes of our entry among the conditions of a PodGroup that say why it waits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Entry {
+    /// There is none, and none is due: others of its pods are yet to come, or room is being made, or it runs and only its surplus waits.
+    Absent,
+    /// It is written, beside those of other pools.
+    Write {
+        others: Vec<Value>,
+        transitions: u64,
+        /// Since when one stands there.
+        since: Option<String>,
+    },
+    /// It goes, and those of other pools stay.
+    Remove { others: Vec<Value> },
 }
 
 /// What a Volcano PodGroup has to say.
@@ -195,17 +224,30 @@ struct SeenGroup {
 #[derive(Debug)]
 struct Flight {
     uid: Name,
+    work: Work,
     /// When it is given back; `None` while somebody is at it, however long work waits for its turn: what is still to be sent must not be decided anew.
     until: Option<Time>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Work {
+    Bind,
+    Evict,
 }
 
 /// What a PodGroup's `schedulingConditions` say.
 #[derive(Debug)]
 struct SeenConditions {
-    /// Ours is among them.
-    ours: bool,
+    /// The entry of our pool.
+    ours: Option<SeenEntry>,
     others: Vec<Value>,
     transitions: u64,
+}
+
+#[derive(Debug)]
+struct SeenEntry {
+    message: String,
+    since: Option<String>,
 }
 
 pub struct Core {
@@ -218,6 +260,13 @@ pub struct Core {
     unmarked: BTreeSet<Key>,
     /// What was said about gangs that wait.
     told: BTreeMap<Key, Told>,
+    /// Pods that say that they cannot be placed, or were just told to, by their uids.
+    marked: BTreeSet<Name>,
+    /// Pods that wait and came since it was last looked whether their gangs were told without them.
+    fresh: BTreeSet<Key>,
+    fresh_at: Time,
+    /// What was told about gangs that lack their minimum or have it again, until their groups say so.
+    staleness: BTreeMap<Key, ToldStale>,
     known: BTreeSet<Kind>,
     /// Volcano's PodGroups, by their gangs.
     groups: BTreeMap<Key, SeenGroup>,
@@ -243,12 +292,24 @@ struct Told {
     gang: GroupRef,
     since: Time,
     last: Option<(Time, Refusal)>,
+    /// How often in a row nothing but numbers was new.
+    n_numbers: u32,
+    /// Its group was given an entry.
+    entry: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct ToldStale {
+    stale: bool,
+    since: Time,
+    told: Time,
 }
 
 /// A gang that waits no longer than this is not worth a word.
 const WORTH_A_WORD: Span = Span::seconds(1);
-/// If only numbers changed, the news can wait.
+/// If only numbers changed, the news can wait: so long at first, and each time twice as long, so many times.
 const NUMBERS_CHANGED: Span = Span::seconds(10);
+const MOST_DOUBLINGS: u32 = 5;
 
 /// How long the server's word is taken for granted; longer than it takes until everything is listed again.
 const CONFIRMED: Span = Span::seconds(900);
@@ -270,6 +331,10 @@ impl Core {
             failures: BTreeMap::new(),
             unmarked: BTreeSet::new(),
             told: BTreeMap::new(),
+            marked: BTreeSet::new(),
+            fresh: BTreeSet::new(),
+            fresh_at: Time(0),
+            staleness: BTreeMap::new(),
             known: BTreeSet::new(),
             groups: BTreeMap::new(),
             holds: BTreeMap::new(),
@@ -306,6 +371,7 @@ impl Core {
                 Input::Hold(hold) => self.hold(&hold),
                 Input::GiveBack(workload) => self.give_back(&workload),
                 Input::Outcome(outcome) => self.outcome(outcome, now),
+                Input::Unsaid(gang) => self.unsaid(&gang),
             }
         }
     }
@@ -329,6 +395,7 @@ impl Core {
         let mut output = self.output(&decisions);
         output.hopeless = hopeless;
         output.held = self.answer_holds(&decisions);
+        (output.stale, output.recovered) = self.staleness_news(&decisions, now);
         (output.waiting, output.placed) = self.news(&decisions.refusals, now);
         self.assume(&decisions);
         // The engine has taken its own decisions for granted; the translator must have handed them out too, or what is given back before
@@ -341,8 +408,12 @@ impl Core {
         counts.in_flight = self.flights.len();
         let waits_for_time = !decisions.refusals.is_empty() || !decisions.newly_stale.is_empty();
         let expiry = self.flights.values().filter_map(|flight| flight.until).min();
+        // Whoever has its minimum by decisions that are not confirmed yet is looked at again.
+        let waits_for_time = waits_for_time || !decisions.recovered.is_empty();
         let again = waits_for_time.then_some(now + LOOK_AGAIN);
-        self.next = again.into_iter().chain(expiry).min();
+        // A grace may end although nobody waits.
+        let by_itself = again.or_else(|| self.engine.next_moment(now));
+        self.next = by_itself.into_iter().chain(expiry).min();
         output.diagnostics = diagnostics;
         output.decisions = decisions;
         output.counts = counts;
@@ -542,6 +613,18 @@ impl Core {
                         false => drop(self.ungrouped.insert(key())),
                     }
                 }
+                let waits = text("/spec/nodeName").is_empty()
+                    && field("/metadata/deletionTimestamp").is_none()
+                    && matches!(text("/status/phase"), "" | "Pending");
+                if waits {
+                    if says_unschedulable(value) {
+                        self.marked.insert(text("/metadata/uid").into());
+                    } else if !self.marked.contains(text("/metadata/uid")) {
+                        self.fresh.insert(key());
+                    }
+                } else if !self.marked.is_empty() {
+                    self.marked.remove(text("/metadata/uid"));
+                }
                 // Most pods that come by are not in flight.
                 if self.flights.is_empty() {
                     return;
@@ -549,8 +632,10 @@ impl Core {
                 let key = key();
                 let settled = self.flights.get(&key).is_some_and(|flight| {
                     *flight.uid != *text("/metadata/uid")
-                        || !text("/spec/nodeName").is_empty()
                         || field("/metadata/deletionTimestamp").is_some()
+                        || matches!(text("/status/phase"), "Succeeded" | "Failed")
+                        // Who is evicted has had a node all along.
+                        || (flight.work == Work::Bind && !text("/spec/nodeName").is_empty())
                 });
                 if settled {
                     self.flights.remove(&key);
@@ -572,6 +657,12 @@ impl Core {
             Kind::BindRequest => self.see_request(key(), value),
             Kind::PodGroup => {
                 self.see_conditions(key(), value);
+                // Another group under this name has been told nothing.
+                if let Some(told) = self.told.get_mut(&key())
+                    && *told.gang.uid != *text("/metadata/uid")
+                {
+                    told.last = None;
+                }
                 if field("/spec/markUnschedulable") == Some(&Value::Bool(false)) {
                     self.unmarked.insert(key());
                 } else if !self.unmarked.is_empty() {
@@ -587,6 +678,10 @@ impl Core {
         let key = Key::new(key.namespace.as_str(), key.name.as_str());
         match kind {
             Kind::Pod => {
+                if let Some(pod) = self.translator.made_pod(&key).filter(|_| !self.marked.is_empty()) {
+                    self.marked.remove(&pod.uid);
+                }
+                self.fresh.remove(&key);
                 self.flights.remove(&key);
                 self.failures.remove(&key);
                 self.ungrouped.remove(&key);
@@ -617,8 +712,12 @@ impl Core {
         let pool = self.translator.settings().pool.value.as_deref().unwrap_or(DEFAULT_POOL);
         let is_ours = |condition: &&Value| condition["nodePool"].as_str().unwrap_or(DEFAULT_POOL) == pool;
         let number = |condition: &Value| condition["transitionID"].as_str()?.parse().ok();
+        let entry = |condition: &Value| SeenEntry {
+            message: condition["message"].as_str().unwrap_or("").to_owned(),
+            since: condition["lastTransitionTime"].as_str().map(str::to_owned),
+        };
         let seen = SeenConditions {
-            ours: conditions.iter().any(|condition| is_ours(&condition)),
+            ours: conditions.iter().rev().find(is_ours).map(entry),
             others: conditions.iter().filter(|condition| !is_ours(condition)).cloned().collect(),
             transitions: conditions.iter().filter_map(number).max().unwrap_or(0),
         };
@@ -645,11 +744,14 @@ impl Core {
             // which may take as long as a connection that is dead and does not say so.
             Ok(done) => {
                 let wait = if done == Done::Bound { CONFIRMED } else { self.expiry };
-                flight.until = Some(flight.until.unwrap_or(now).max(now + wait));
+                let until = flight.until.unwrap_or(now).max(now + wait);
+                flight.until = Some(until);
+                self.wake_at(until);
                 return;
             }
             Err(failure) => failure,
         };
+        let work = flight.work;
         let uid = flight.uid.clone();
         let entry = self.failures.entry(outcome.pod.clone()).or_insert_with(|| (uid.clone(), 0));
         let n = if entry.0 == uid { entry.1 } else { 0 };
@@ -661,14 +763,35 @@ impl Core {
                 self.translator.forget(&outcome.pod);
             }
             Failure::Overtaken => self.give_back_at(&outcome.pod, now + backoff(n - 1)),
-            Failure::Refused => self.give_back_at(&outcome.pod, now + backoff(n)),
+            Failure::Refused => {
+                // It has no place, and none is sought for it meanwhile: a gang that needs it must neither count it nor be placed without it.
+                if work == Work::Bind {
+                    self.translator.hold_back(&outcome.pod);
+                }
+                self.give_back_at(&outcome.pod, now + backoff(n));
+            }
+            // It may have its place, which nobody else must be given before the watch has had time to tell.
+            Failure::Unanswered => self.give_back_at(&outcome.pod, now + self.expiry.max(backoff(n))),
         }
     }
 
     fn give_back_at(&mut self, pod: &Key, at: Time) {
         if let Some(flight) = self.flights.get_mut(pod) {
             flight.until = Some(at);
-            self.next = Some(self.next.map_or(at, |next| next.min(at)));
+            self.wake_at(at);
+        }
+    }
+
+    fn wake_at(&mut self, at: Time) {
+        self.next = Some(self.next.map_or(at, |next| next.min(at)));
+    }
+
+    /// What was to be told of a gang has not reached anybody.
+    fn unsaid(&mut self, gang: &Key) {
+        let Some(told) = self.told.get_mut(gang) else { return };
+        told.last = None;
+        for pod in self.translator.made_pods_of(gang) {
+            self.marked.remove(&pod.uid);
         }
     }
 
@@ -692,20 +815,20 @@ impl Core {
             self.translator.assume_placed(&bind.pod, &bind.placement);
             // Nobody confirms a stand-in's place.
             if !hold::is_stand_in(&bind.gang) {
-                self.fly(&bind.pod);
+                self.fly(&bind.pod, Work::Bind);
             }
         }
         for evict in &decisions.evictions {
             self.translator.assume_leaving(&evict.pod);
-            self.fly(&evict.pod);
+            self.fly(&evict.pod, Work::Evict);
         }
         let promises = decisions.pipelined.iter();
         self.translator.nominate(promises.map(|p| (p.pod.clone(), p.placement.node.clone())));
     }
 
-    fn fly(&mut self, pod: &Key) {
+    fn fly(&mut self, pod: &Key, work: Work) {
         if let Some(made) = self.translator.made_pod(pod) {
-            self.flights.insert(pod.clone(), Flight { uid: made.uid.clone(), until: None });
+            self.flights.insert(pod.clone(), Flight { uid: made.uid.clone(), work, until: None });
         }
     }
 
@@ -773,16 +896,7 @@ impl Core {
             }
         }
         displaced.retain(|gang| !gang.lone);
-        let refs = |keys: &[Key]| keys.iter().map(|key| self.group_ref(key)).filter(|g| !g.lone).collect();
-        Output {
-            evictions: evictions.collect(),
-            placements,
-            stale: refs(&decisions.newly_stale),
-            recovered: refs(&decisions.recovered),
-            started,
-            displaced,
-            ..Output::default()
-        }
+        Output { evictions: evictions.collect(), placements, started, displaced, ..Output::default() }
     }
 
     /// How many pods of each leaf of a gang stay, but for some.
@@ -849,17 +963,57 @@ impl Core {
         }
     }
 
+    /// Gangs that are to be told that they lack their minimum, and since when, or that they have it again. The engine says so in every cycle
+    /// until the group itself does; that takes a while, and may fail.
+    fn staleness_news(&mut self, decisions: &Decisions, now: Time) -> (Vec<(GroupRef, Time)>, Vec<GroupRef>) {
+        if decisions.newly_stale.is_empty() && decisions.recovered.is_empty() {
+            self.staleness.clear();
+            return (Vec::new(), Vec::new());
+        }
+        let before = std::mem::take(&mut self.staleness);
+        // A minimum that is only promised is none: the binding may be refused, and the time that the gang has must go on then.
+        let is_promised = |gang: &Key| {
+            self.translator.made_pods_of(gang).any(|pod| self.flights.contains_key(&pod.key))
+                || decisions.binds.iter().any(|bind| bind.gang == *gang)
+        };
+        let recovered = decisions.recovered.iter().filter(|gang| !is_promised(gang));
+        let all =
+            decisions.newly_stale.iter().map(|gang| (gang, true)).chain(recovered.map(|gang| (gang, false)));
+        let (mut stale, mut whole) = (Vec::new(), Vec::new());
+        for (key, is_stale) in all {
+            let was = before.get(key).copied().filter(|was| was.stale == is_stale);
+            let is_told = was.is_some_and(|was| now - was.told < self.expiry);
+            let since = was.map_or(now, |was| was.since);
+            let told = was.filter(|_| is_told).map_or(now, |was| was.told);
+            self.staleness.insert(key.clone(), ToldStale { stale: is_stale, since, told });
+            let gang = self.group_ref(key);
+            if is_told || gang.lone {
+                continue;
+            }
+            match is_stale {
+                true => stale.push((gang, since)),
+                false => whole.push(gang),
+            }
+        }
+        (stale, whole)
+    }
+
     /// What is new about who waits, and why. Many gangs may wait for long; little of it is news.
     fn news(&mut self, refusals: &[Refusal], now: Time) -> (Vec<Waiting>, Vec<Placed>) {
         let mut waiting = Vec::new();
         let before = std::mem::take(&mut self.told);
-        let mut placed: Vec<GroupRef> = Vec::new();
+        let held_back = self.held_back();
+        let mut fresh = self.fresh_pods(now);
+        let mut placed: Vec<(GroupRef, bool)> = Vec::new();
         // What an earlier process said counts as said, once it is known that the gang waits no longer.
         let mut marked: BTreeSet<Key> = self
             .conditions
             .iter()
             .filter(|(key, seen)| {
-                seen.ours && !before.contains_key(key) && self.translator.made_gang(key).is_some()
+                seen.ours.is_some()
+                    && !before.contains_key(key)
+                    && !held_back.contains(*key)
+                    && self.translator.made_gang(key).is_some()
             })
             .map(|(key, _)| key.clone())
             .collect();
@@ -868,35 +1022,119 @@ impl Core {
         for refusal in refusals {
             marked.remove(&refusal.gang);
             while let Some((_, told)) = before.next_if(|(key, _)| *key < refusal.gang) {
-                placed.extend(told.last.is_some().then_some(told.gang));
+                placed.extend(told.said());
             }
             let mut told = match before.next_if(|(key, _)| *key == refusal.gang) {
                 Some((_, told)) => told,
-                None => Told { gang: self.group_ref(&refusal.gang), since: now, last: None },
+                None => self.first_told(refusal, now),
             };
-            if told.is_news(refusal, now) {
-                told.last = Some((now, refusal.clone()));
-                let seen = self.conditions.get(&refusal.gang);
-                waiting.push(Waiting {
-                    others: seen.map(|seen| seen.others.clone()).unwrap_or_default(),
-                    transitions: seen.map_or(0, |seen| seen.transitions),
-                    gang: told.gang.clone(),
-                    refusal: refusal.clone(),
-                    mark: if is_unschedulable(refusal) { self.waiting_pods(&told.gang) } else { Vec::new() },
-                    headline: self.headline(refusal),
-                });
+            let fresh = fresh.remove(&refusal.gang).unwrap_or_default();
+            // What was refused was told as it happened, and it has yet to be seen whether that lasts.
+            if !held_back.contains(&refusal.gang) {
+                waiting.extend(self.word(&mut told, refusal, fresh, now));
             }
             self.told.insert(refusal.gang.clone(), told);
         }
-        placed.extend(before.filter_map(|(_, told)| told.last.is_some().then_some(told.gang)));
-        placed.extend(marked.iter().map(|key| self.group_ref(key)));
-        let placed = placed.into_iter().map(|gang| {
-            let seen = self.conditions.get_mut(&gang.key);
+        placed.extend(before.filter_map(|(_, told)| told.said()));
+        placed.extend(marked.iter().map(|key| (self.group_ref(key), true)));
+        // Nothing is taken back of a group that is gone, or another shard's by now: that this pool had no room stays true.
+        placed.retain(|(gang, _)| {
+            self.translator.made_gang(&gang.key).is_some_and(|made| made.uid == gang.uid)
+        });
+        let placed = placed.into_iter().map(|(gang, entry)| match self.conditions.get_mut(&gang.key) {
             // Said once; the object will tell when it has changed.
-            let others = seen.map(|seen| std::mem::take(&mut seen.ours).then(|| seen.others.clone()));
-            Placed { gang, others: others.flatten().unwrap_or_default() }
+            Some(seen) => {
+                let seen_ours = seen.ours.take().is_some();
+                Placed { gang, entry: entry || seen_ours, seen: seen_ours, others: seen.others.clone() }
+            }
+            None => Placed { gang, entry, seen: false, others: Vec::new() },
         });
         (waiting, placed.collect())
+    }
+
+    /// A gang that begins to wait. What an earlier process wrote about it counts as told if it is still so.
+    fn first_told(&self, refusal: &Refusal, now: Time) -> Told {
+        let ours = self.conditions.get(&refusal.gang).and_then(|seen| seen.ours.as_ref());
+        let last = ours
+            .filter(|entry| is_due(refusal) && entry.message == crate::words::waits(refusal))
+            .map(|_| (now, refusal.clone()));
+        Told { gang: self.group_ref(&refusal.gang), since: now, last, n_numbers: 0, entry: ours.is_some() }
+    }
+
+    /// What there is to say about a gang that waits, if anything. In: pods of it that came lately.
+    fn word(&mut self, told: &mut Told, refusal: &Refusal, fresh: Vec<Key>, now: Time) -> Option<Waiting> {
+        let is_news = told.is_news(refusal, now);
+        if !is_news && fresh.is_empty() {
+            return None;
+        }
+        let gang = self.group_ref(&refusal.gang);
+        if gang.uid != told.gang.uid {
+            // Its group has come only now, or is another one.
+            (told.last, told.entry) = (None, false);
+        }
+        let is_other = told.last.as_ref().is_none_or(|(_, last)| kind_of(last) != kind_of(refusal));
+        told.gang = gang.clone();
+        // Pods that say so are told again only when it is for another reason.
+        let mut mark = Vec::new();
+        if is_unschedulable(refusal) && (is_news || told.last.is_some()) {
+            for (pod, uid) in self.waiting_pods(&gang) {
+                let again = self.marked.contains(&uid);
+                if (is_news && is_other) || !again {
+                    self.marked.insert(uid.clone());
+                    mark.push(Mark { pod, uid, again });
+                }
+            }
+        }
+        let mut entry = Entry::Absent;
+        if is_news {
+            told.n_numbers = if is_other { 0 } else { told.n_numbers.saturating_add(1) };
+            told.last = Some((now, refusal.clone()));
+            let seen = self.conditions.get(&refusal.gang);
+            let others = || seen.map(|seen| seen.others.clone()).unwrap_or_default();
+            let ours = seen.and_then(|seen| seen.ours.as_ref());
+            if is_due(refusal) {
+                let since = ours.and_then(|ours| ours.since.clone());
+                let transitions = seen.map_or(0, |seen| seen.transitions);
+                entry = Entry::Write { others: others(), transitions, since };
+                told.entry = true;
+            } else if ours.is_some() || std::mem::take(&mut told.entry) {
+                entry = Entry::Remove { others: others() };
+            }
+        } else if mark.is_empty() {
+            return None;
+        }
+        let headline = self.headline(refusal);
+        Some(Waiting { gang, refusal: refusal.clone(), mark, headline, entry, only_marks: !is_news })
+    }
+
+    /// Gangs with a pod for which nothing is sought, because what was decided of it has just been refused.
+    fn held_back(&self) -> BTreeSet<Key> {
+        if self.failures.is_empty() {
+            return BTreeSet::new();
+        }
+        let paused = self.flights.iter().filter(|(pod, flight)| {
+            flight.work == Work::Bind && flight.until.is_some() && self.failures.contains_key(*pod)
+        });
+        paused.filter_map(|(pod, _)| self.translator.made_pod(pod)?.gang.clone()).collect()
+    }
+
+    /// Pods that came lately and wait, by their gangs; looked for now and then.
+    fn fresh_pods(&mut self, now: Time) -> BTreeMap<Key, Vec<Key>> {
+        let mut of_gangs: BTreeMap<Key, Vec<Key>> = BTreeMap::new();
+        if now - self.fresh_at < WORTH_A_WORD {
+            return of_gangs;
+        }
+        self.fresh_at = now;
+        for key in std::mem::take(&mut self.fresh) {
+            let Some(pod) = self.translator.made_pod(&key) else { continue };
+            if pod.state == PodState::Pending
+                && !self.marked.contains(&pod.uid)
+                && let Some(gang) = &pod.gang
+            {
+                of_gangs.entry(gang.clone()).or_default().push(key);
+            }
+        }
+        of_gangs
     }
 
     /// What Volcano says of a gang of its own.
@@ -912,7 +1150,7 @@ impl Core {
         }
         self.translator
             .made_pods_of(&gang.key)
-            .filter(|pod| pod.state == muster_model::PodState::Pending)
+            .filter(|pod| pod.state == PodState::Pending)
             .map(|pod| (pod.key.clone(), pod.uid.clone()))
             .collect()
     }
@@ -924,10 +1162,37 @@ impl Told {
         if last == refusal {
             return false;
         }
-        let first = |r: &Refusal| r.reasons.first().map(std::mem::discriminant);
-        let patience = if first(last) == first(refusal) { NUMBERS_CHANGED } else { WORTH_A_WORD };
+        let patience = match kind_of(last) == kind_of(refusal) {
+            true => Span(NUMBERS_CHANGED.0 << self.n_numbers.min(MOST_DOUBLINGS)),
+            false => WORTH_A_WORD,
+        };
         now - *at >= patience
     }
+
+    /// The gang, if anything was said about it, and whether its group was given an entry.
+    fn said(self) -> Option<(GroupRef, bool)> {
+        self.last.is_some().then_some((self.gang, self.entry))
+    }
+}
+
+fn kind_of(refusal: &Refusal) -> Option<std::mem::Discriminant<Reason>> {
+    refusal.reasons.first().map(std::mem::discriminant)
+}
+
+/// Whether the group is to have an entry that says why it waits: it is complete, it was looked for a place for it, and it has none.
+fn is_due(refusal: &Refusal) -> bool {
+    let is_tried = |reason: &Reason| !matches!(reason, Reason::NotReady { .. } | Reason::Pipelined { .. });
+    refusal.placed == 0 && refusal.reasons.iter().all(is_tried)
+}
+
+/// A pod that was told that it cannot be placed.
+fn says_unschedulable(pod: &Value) -> bool {
+    let conditions = pod["status"]["conditions"].as_array();
+    conditions.into_iter().flatten().any(|condition| {
+        condition["type"] == "PodScheduled"
+            && condition["status"] == "False"
+            && condition["reason"] == "Unschedulable"
+    })
 }
 
 /// Its pods are complete and cannot be placed, which autoscalers should know. Pods that wait for others of their gang, or for room
@@ -1109,8 +1374,10 @@ mod tests {
     fn what_another_process_said_of_a_gang_is_taken_back() {
         let core = &mut core();
         let said = |pools: &[&str]| {
-            let conditions: Vec<Value> =
-                pools.iter().map(|pool| json!({"nodePool": pool, "transitionID": "4"})).collect();
+            let conditions: Vec<Value> = pools
+                .iter()
+                .map(|pool| json!({"nodePool": pool, "transitionID": "4", "lastTransitionTime": "then"}))
+                .collect();
             put(
                 Kind::PodGroup,
                 json!({"metadata": {"namespace": "ns", "name": "g", "uid": "u-g"},
@@ -1121,8 +1388,10 @@ mod tests {
         let output = core.step(arrive, Time(0)).unwrap();
         assert!(output.placed.is_empty(), "it still waits");
         let output = core.step(vec![], Time(1_000)).unwrap();
-        let waiting = &output.waiting[0];
-        assert_eq!((waiting.transitions, waiting.others.len()), (4, 1));
+        let Entry::Write { others, transitions, since } = &output.waiting[0].entry else {
+            panic!("an entry is due")
+        };
+        assert_eq!((*transitions, others.len(), since.as_deref()), (4, 1, Some("then")));
         let output = core.step(vec![node("m", 16)], Time(2_000)).unwrap();
         let placed: Vec<(&str, &Value)> =
             output.placed.iter().map(|p| (&*p.gang.key.name, &p.others[0]["nodePool"])).collect();
@@ -1166,17 +1435,15 @@ mod tests {
         let core = &mut core();
         check(core, 1, vec![node("n", 8), group("g", 1), pod("a", "g", 8)], &["g: a@n"]);
         check(core, 100, vec![fails("a", Failure::Refused)], &[]);
-        check(core, 1_000, vec![group("h", 1), pod("b", "h", 8)], &[]);
+        check(core, 500, vec![], &[]);
         check(core, 1_101, vec![], &["g: a@n"]);
         check(core, 1_200, vec![fails("a", Failure::Refused)], &[]);
-        check(core, 3_201, vec![], &["g: a@n", "h waits, 1 marked"]);
-        // The pod went: whoever waits is next.
-        check(
-            core,
-            3_300,
-            vec![fails("a", Failure::Overtaken), Input::Gone(Kind::Pod, muster_runtime::Key::new("ns", "a"))],
-            &["h: b@n", "h waits no longer"],
-        );
+        // Meanwhile it holds no room: whoever comes has it.
+        check(core, 2_000, vec![group("h", 1), pod("b", "h", 8)], &["h: b@n"]);
+        check(core, 3_201, vec![], &[]);
+        check(core, 4_202, vec![], &["g waits, 1 marked"]);
+        let gone = Input::Gone(Kind::Pod, muster_runtime::Key::new("ns", "b"));
+        check(core, 5_000, vec![gone], &["g: a@n", "g waits no longer"]);
     }
 
     #[test]
@@ -1199,6 +1466,170 @@ mod tests {
         check(core, 1_000, vec![], &["g waits, 1 marked"]);
         check(core, 2_000, vec![], &[]);
         check(core, 3_000, vec![node("m", 10)], &["g: a@m", "g waits no longer"]);
+    }
+
+    /// What an evicted pod says of itself meanwhile is no confirmation: it has had a node all along.
+    #[test]
+    fn an_eviction_that_fails_is_decided_again() {
+        let core = &mut core();
+        let mut low = pod_json("a", "g", 8);
+        low["spec"]["nodeName"] = json!("n");
+        low["status"] = json!({"phase": "Running"});
+        let class = |name: &str, value: i64| {
+            put(Kind::PriorityClass, json!({"metadata": {"name": name}, "value": value}))
+        };
+        let high = put(
+            Kind::PodGroup,
+            json!({"metadata": {"namespace": "ns", "name": "h", "uid": "u-h"},
+                "spec": {"minMember": 1, "queue": "q", "priorityClassName": "high"}}),
+        );
+        let arrive = vec![node("n", 8), class("high", 90), group("g", 1), put(Kind::Pod, low.clone()), high];
+        check(core, 1, arrive, &[]);
+        check(core, 2, vec![pod("b", "h", 8)], &["evict a"]);
+        low["status"]["conditions"] = json!([{"type": "DisruptionTarget", "status": "True"}]);
+        check(core, 3, vec![put(Kind::Pod, low)], &[]);
+        check(core, 4, vec![fails("a", Failure::Refused)], &[]);
+        check(core, 1_005, vec![], &["evict a", "h waits, 0 marked"]);
+    }
+
+    #[test]
+    fn who_was_refused_is_not_counted_by_its_gang_until_it_is_tried_again() {
+        let core = &mut core();
+        check(
+            core,
+            1,
+            vec![node("n", 8), group("g", 2), pod("a", "g", 4), pod("b", "g", 4)],
+            &["g: a@n b@n"],
+        );
+        // The other was bound, was taken back because of this one, and comes again.
+        let gone = Input::Gone(Kind::Pod, muster_runtime::Key::new("ns", "b"));
+        check(core, 2, vec![fails("a", Failure::Refused), gone], &[]);
+        check(core, 3, vec![pod("c", "g", 4)], &[]);
+        check(core, 1_002, vec![], &["g: a@n c@n"]);
+    }
+
+    #[test]
+    fn where_no_answer_came_the_place_stays_taken_until_the_watch_has_had_its_time() {
+        let core = &mut core();
+        check(core, 1, vec![node("n", 8), group("g", 1), pod("a", "g", 8)], &["g: a@n"]);
+        check(core, 2, vec![fails("a", Failure::Unanswered), group("h", 1), pod("b", "h", 8)], &[]);
+        check(core, 20_000, vec![], &["h waits, 1 marked"]);
+        assert_eq!(core.wake(), Some(Time(21_000)), "somebody waits");
+        check(core, 30_002, vec![], &["g: a@n"]);
+    }
+
+    #[test]
+    fn a_pod_that_comes_later_is_marked_too() {
+        let core = &mut core();
+        check(core, 0, vec![node("n", 8), group("g", 1), pod("a", "g", 9), pod("b", "g", 9)], &[]);
+        check(core, 1_000, vec![], &["g waits, 2 marked"]);
+        // One is replaced by another; the numbers are the same.
+        let gone = Input::Gone(Kind::Pod, muster_runtime::Key::new("ns", "b"));
+        check(core, 2_000, vec![gone, pod("c", "g", 9)], &["g waits, 1 marked"]);
+        check(core, 20_000, vec![], &[]);
+    }
+
+    #[test]
+    fn who_could_not_be_told_is_told_again() {
+        let core = &mut core();
+        check(core, 0, vec![node("n", 8), group("g", 1), pod("a", "g", 9)], &[]);
+        check(core, 1_000, vec![], &["g waits, 1 marked"]);
+        check(core, 2_000, vec![Input::Unsaid(Key::new("ns", "g"))], &["g waits, 1 marked"]);
+    }
+
+    #[test]
+    fn what_another_process_wrote_is_not_written_again() {
+        let core = &mut core();
+        let arrive = || vec![node("n", 8), group("g", 1), pod("a", "g", 9)];
+        check(core, 0, arrive(), &[]);
+        let output = core.step(vec![], Time(1_000)).unwrap();
+        let message = crate::words::waits(&output.waiting[0].refusal);
+        let ours = json!([{"nodePool": "default", "message": message, "transitionID": "1"}]);
+        let said = |conditions: &Value| {
+            put(
+                Kind::PodGroup,
+                json!({"metadata": {"namespace": "ns", "name": "g", "uid": "u-g"},
+                    "spec": {"minMember": 1, "queue": "q"}, "status": {"schedulingConditions": conditions}}),
+            )
+        };
+        let mut marked = pod_json("a", "g", 9);
+        let condition = json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable"});
+        marked["status"]["conditions"] = json!([condition]);
+        let next = &mut self::core();
+        let mut inputs = arrive();
+        inputs.extend([said(&ours), put(Kind::Pod, marked)]);
+        check(next, 0, inputs, &[]);
+        check(next, 1_000, vec![], &[]);
+        check(next, 20_000, vec![], &[]);
+        check(next, 21_000, vec![node("m", 16)], &["g: a@m", "g waits no longer"]);
+    }
+
+    #[test]
+    fn a_gang_whose_group_comes_after_its_pods_is_told_by_its_own_name() {
+        let core = &mut core();
+        check(core, 0, vec![node("n", 8), pod("a", "g", 9), pod("b", "h", 9)], &[]);
+        let output = core.step(vec![], Time(1_000)).unwrap();
+        assert!(output.waiting.iter().all(|w| w.gang.uid.is_empty() && w.entry != Entry::Absent));
+        let output = core.step(vec![group("g", 1), group("h", 1)], Time(2_001)).unwrap();
+        let uids: Vec<&str> = output.waiting.iter().map(|w| &*w.gang.uid).collect();
+        assert_eq!(uids, ["u-g", "u-h"]);
+        // Another group of the same name knows nothing of it.
+        let again = put(
+            Kind::PodGroup,
+            json!({"metadata": {"namespace": "ns", "name": "g", "uid": "u-2"}, "spec": {"minMember": 1, "queue": "q"}}),
+        );
+        let output = core.step(vec![again], Time(4_000)).unwrap();
+        let uids: Vec<&str> = output.waiting.iter().map(|w| &*w.gang.uid).collect();
+        assert_eq!(uids, ["u-2"]);
+    }
+
+    #[test]
+    fn an_entry_is_due_only_where_a_place_was_looked_for_and_not_found() {
+        let core = &mut core();
+        // It lacks a pod: whoever wants one try per pool has not had it yet.
+        check(core, 0, vec![node("n", 8), group("g", 2), pod("a", "g", 9)], &[]);
+        let output = core.step(vec![], Time(1_000)).unwrap();
+        assert_eq!(output.waiting[0].entry, Entry::Absent);
+        let output = core.step(vec![pod("b", "g", 9)], Time(3_000)).unwrap();
+        assert!(matches!(output.waiting[0].entry, Entry::Write { .. }));
+        // It runs, and its surplus waits.
+        let output = core.step(vec![group("h", 1), pod("c", "h", 8), pod("d", "h", 8)], Time(4_000)).unwrap();
+        assert_eq!(output.placements.len(), 1);
+        let output = core.step(vec![], Time(6_000)).unwrap();
+        assert_eq!(output.waiting.iter().map(|w| &w.entry).collect::<Vec<_>>(), [&Entry::Absent]);
+    }
+
+    /// A gang of two bare pods on an otherwise idle cluster, one of which fails.
+    #[test]
+    fn the_end_of_a_grace_needs_nobody_else() {
+        let core = &mut core();
+        let runs = |name: &str, phase: &str| {
+            let mut pod = pod_json(name, "g", 1);
+            pod["spec"]["nodeName"] = json!("n");
+            pod["status"] = json!({"phase": phase});
+            put(Kind::Pod, pod)
+        };
+        let stale = |since: Value| {
+            put(
+                Kind::PodGroup,
+                json!({"metadata": {"namespace": "ns", "name": "g", "uid": "u-g",
+                    "annotations": {"kai.scheduler/stale-podgroup-timestamp": since}}, "spec": {"minMember": 2, "queue": "q"}}),
+            )
+        };
+        let told = |output: Option<Output>| {
+            output.map(|o| {
+                o.stale.iter().map(|(gang, at)| (gang.key.name.to_string(), at.0)).collect::<Vec<_>>()
+            })
+        };
+        core.step(vec![node("n", 8), group("g", 2), runs("a", "Running"), runs("b", "Running")], Time(1));
+        let output = core.step(vec![runs("b", "Failed")], Time(1_000));
+        assert_eq!(told(output), Some(vec![("g".into(), 1_000)]));
+        // Said once, though the group does not say it yet; and again when that takes too long, since when it was so at first.
+        assert_eq!(told(core.step(vec![node("m", 1)], Time(2_000))), Some(vec![]));
+        assert_eq!(told(core.step(vec![node("m", 2)], Time(31_000))), Some(vec![("g".into(), 1_000)]));
+        core.step(vec![stale(json!("1970-01-01T00:00:01Z"))], Time(32_000));
+        assert_eq!(core.wake(), Some(Time(61_000)));
+        check(core, 61_000, vec![], &["evict a"]);
     }
 
     #[test]

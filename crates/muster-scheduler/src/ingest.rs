@@ -32,6 +32,8 @@ pub enum Input {
     Volcano(Value),
     /// What became of a placement that was decided.
     Outcome(Outcome),
+    /// Why this gang waits could not be written down, and is to be told again.
+    Unsaid(muster_model::Key),
 }
 
 /// What became of one decision about a pod.
@@ -56,8 +58,10 @@ pub enum Done {
 pub enum Failure {
     /// The pod is gone, or somebody else has decided about it: the watch will tell.
     Overtaken,
-    /// Refused, or never answered.
+    /// The server said no, so nothing has come of it.
     Refused,
+    /// Nobody knows whether anything has come of it: what was promised stays promised until the watch has had time to tell.
+    Unanswered,
 }
 
 /// Follows every kind until cancelled.

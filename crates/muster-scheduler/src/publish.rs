@@ -5,14 +5,15 @@
 //! is told to the core, which gives the promise back.
 
 use crate::core::{
-    DEFAULT_POOL, Eviction, GangPlacement, GroupRef, GroupStatus, Output, Placed, PodPlacement, Received,
-    Waiting,
+    DEFAULT_POOL, Entry, Eviction, GangPlacement, GroupRef, GroupStatus, Mark, Output, Placed, PodPlacement,
+    Received, Waiting,
 };
 use crate::ingest::{self, Done, Failure, Input, Outcome};
 use crate::{volcano, words};
 use futures::FutureExt;
+use jiff::Timestamp;
 use muster_binder::{Assignment, BindError, Binder};
-use muster_model::{Key, Name, Reason};
+use muster_model::{Key, Name, Reason, Time};
 use muster_runtime::api::{Delete, Patch};
 use muster_runtime::clock::stamp;
 use muster_runtime::common::{Pod, PodGroup};
@@ -95,34 +96,34 @@ impl Urgent {
 
 /// Gangs about whose pods it is being said that they wait, and whether they have been placed meanwhile. A pod that was just bound must not be marked.
 #[derive(Clone, Default)]
-struct BeingTold(Arc<Mutex<HashMap<Name, bool>>>);
+struct BeingTold(Arc<Mutex<HashMap<Key, bool>>>);
 
 impl BeingTold {
-    fn open(&self) -> std::sync::MutexGuard<'_, HashMap<Name, bool>> {
+    fn open(&self) -> std::sync::MutexGuard<'_, HashMap<Key, bool>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn begin(&self, gang: &Name) {
+    fn begin(&self, gang: &Key) {
         self.open().insert(gang.clone(), false);
     }
 
-    fn end(&self, gang: &Name) {
+    fn end(&self, gang: &Key) {
         self.open().remove(gang);
     }
 
     /// From now on nothing more is said of it.
-    fn is_placed(&self, gang: &Name) {
+    fn is_placed(&self, gang: &Key) {
         if let Some(placed) = self.open().get_mut(gang) {
             *placed = true;
         }
     }
 
-    fn goes_on(&self, gang: &Name) -> bool {
+    fn goes_on(&self, gang: &Key) -> bool {
         self.open().get(gang).is_none_or(|placed| !placed)
     }
 
     /// Waits for the last word that is on its way; not for long, because a binding is worth more than a mark that is right.
-    async fn silence(&self, gang: &Name) {
+    async fn silence(&self, gang: &Key) {
         for _ in 0..500 {
             if !self.open().contains_key(gang) {
                 return;
@@ -151,7 +152,8 @@ enum Calm {
         gang: GroupRef,
         message: String,
     },
-    Stale(GroupRef, bool),
+    /// It lacks its minimum since then, or has it again.
+    Stale(GroupRef, Option<Time>),
     /// A Volcano PodGroup has come further.
     Status(GroupStatus),
     /// Something happened to it now that is remembered in this annotation.
@@ -224,24 +226,35 @@ impl Pace {
 #[derive(Default)]
 struct Lane {
     words: VecDeque<(Instant, Calm)>,
-    waits: VecDeque<Arc<str>>,
-    why: HashMap<Arc<str>, Waiting>,
+    waits: VecDeque<Key>,
+    why: HashMap<Key, Waiting>,
     /// Gangs of which it was said that they wait.
-    said: HashSet<Arc<str>>,
+    said: HashSet<Key>,
 }
 
 impl Lane {
     fn add(&mut self, (since, word): (Instant, Calm)) {
-        let uid: Arc<str> = word.gang().uid.to_string().into();
         match word {
-            Calm::Waits(waiting) => {
-                if self.why.insert(uid.clone(), waiting).is_none() {
-                    self.waits.push_back(uid);
+            Calm::Waits(mut waiting) => match self.why.get_mut(&waiting.gang.key) {
+                None => {
+                    self.waits.push_back(waiting.gang.key.clone());
+                    self.why.insert(waiting.gang.key.clone(), waiting);
                 }
-            }
-            Calm::Placed(_) if self.why.remove(&uid).is_some() && !self.said.contains(&uid) => {}
+                Some(before) if waiting.only_marks => before.mark.append(&mut waiting.mark),
+                // Pods that were to be told with the word before are told with this one.
+                Some(before) => {
+                    let has = |mark: &Mark| waiting.mark.iter().any(|other| other.uid == mark.uid);
+                    let left: Vec<Mark> = before.mark.drain(..).filter(|mark| !has(mark)).collect();
+                    waiting.mark.extend(left);
+                    *before = waiting;
+                }
+            },
             Calm::Placed(placed) => {
-                self.said.remove(&uid);
+                let key = &placed.gang.key;
+                if self.why.remove(key).is_some() && !self.said.contains(key) && !placed.seen {
+                    return;
+                }
+                self.said.remove(key);
                 self.words.push_back((since, Calm::Placed(placed)));
             }
             word => self.words.push_back((since, word)),
@@ -250,14 +263,14 @@ impl Lane {
 
     /// The next gang that waits, if so much may be said about it.
     fn next_waiting(&mut self, allows: impl Fn(usize) -> bool) -> Option<Waiting> {
-        while let Some(uid) = self.waits.front() {
-            match self.why.get(uid) {
+        while let Some(gang) = self.waits.front() {
+            match self.why.get(gang) {
                 None => drop(self.waits.pop_front()),
                 Some(waiting) if !allows(1 + waiting.mark.len()) => return None,
                 Some(_) => {
-                    let uid = self.waits.pop_front()?;
-                    let waiting = self.why.remove(&uid);
-                    self.said.insert(uid);
+                    let gang = self.waits.pop_front()?;
+                    let waiting = self.why.remove(&gang);
+                    self.said.insert(gang);
                     return waiting;
                 }
             }
@@ -272,8 +285,9 @@ struct Lanes(Arc<[UnboundedSender<(Instant, Calm)>]>);
 
 impl Lanes {
     fn send(&self, word: Calm) {
-        let uid = &word.gang().uid;
-        let sum = uid.bytes().fold(0_usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
+        let key = &word.gang().key;
+        let bytes = key.namespace.bytes().chain(key.name.bytes());
+        let sum = bytes.fold(0_usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
         if let Some(lane) = self.0.get(sum % self.0.len().max(1)) {
             // The receiver goes away only when everything ends.
             let _ = lane.send((Instant::now(), word));
@@ -353,9 +367,9 @@ impl Publisher {
         for request in output.hopeless.drain(..) {
             let _ = self.hopeless.send(request);
         }
-        let decided: Vec<Name> = output.placements.iter().map(|gang| gang.gang.uid.clone()).collect();
+        let decided: Vec<Key> = output.placements.iter().map(|gang| gang.gang.key.clone()).collect();
         for gang in output.placements.drain(..) {
-            self.being_told.is_placed(&gang.gang.uid);
+            self.being_told.is_placed(&gang.gang.key);
             if self.mode == BindMode::Inline && gang.pods.iter().any(takes_steps) {
                 let _ = self.slow.send(Urgent::Place(gang));
             } else {
@@ -369,8 +383,8 @@ impl Publisher {
         for status in output.groups.drain(..) {
             self.lanes.send(Calm::Status(status));
         }
-        let stale = output.stale.drain(..).map(|gang| Calm::Stale(gang, true));
-        let recovered = output.recovered.drain(..).map(|gang| Calm::Stale(gang, false));
+        let stale = output.stale.drain(..).map(|(gang, since)| Calm::Stale(gang, Some(since)));
+        let recovered = output.recovered.drain(..).map(|gang| Calm::Stale(gang, None));
         let started = output.started.drain(..).map(|gang| Calm::Stamp(gang, LAST_START));
         let displaced = output.displaced.drain(..).map(|gang| Calm::Stamp(gang, LAST_EVICTION));
         let placed = output.placed.drain(..).map(Calm::Placed);
@@ -398,7 +412,7 @@ impl Desk {
             let permits = u32::try_from(n.clamp(1, limit.max(1))).unwrap_or(u32::MAX);
             let Ok(held) = room.clone().acquire_many_owned(permits).await else { return };
             let (desk, busy) = (self.clone(), busy.clone());
-            let in_flight = n.clamp(1, self.limits.binds.max(1));
+            let in_flight = n.clamp(1, limit.max(1));
             under_way.spawn(async move {
                 let pods = item.pods();
                 let done = match item {
@@ -407,7 +421,7 @@ impl Desk {
                 };
                 if done.is_err() {
                     // Nobody would ever hear of these again.
-                    pods.iter().for_each(|(pod, uid)| desk.tell(pod, uid, Err(Failure::Refused)));
+                    pods.iter().for_each(|(pod, uid)| desk.tell(pod, uid, Err(Failure::Unanswered)));
                 }
                 desk.pace.count(n);
                 if let Some(busy) = busy {
@@ -421,7 +435,7 @@ impl Desk {
 
     async fn place(&self, placed: GangPlacement, in_flight: usize) {
         let GangPlacement { gang, needed, pods, action, minimum } = placed;
-        self.being_told.silence(&gang.uid).await;
+        self.being_told.silence(&gang.key).await;
         let assignments: Vec<Assignment> =
             pods.iter().map(|pod| Assignment { pool: self.pool.clone(), ..assignment(pod) }).collect();
         let results: Vec<Result<(), BindError>> = match self.mode {
@@ -464,6 +478,10 @@ impl Desk {
                 (Ok(()), None) => self.tell(&pod.pod, &pod.uid, Ok(Done::Bound)),
                 (Err(BindError::Gone | BindError::Elsewhere { .. }), _) => {
                     self.tell(&pod.pod, &pod.uid, Err(Failure::Overtaken));
+                }
+                // Whoever did not get an answer does not know.
+                (Err(BindError::Retry { .. }), _) => {
+                    self.tell(&pod.pod, &pod.uid, Err(Failure::Unanswered));
                 }
                 (Err(_), _) => self.tell(&pod.pod, &pod.uid, Err(Failure::Refused)),
             }
@@ -605,10 +623,13 @@ impl Desk {
             }
             let busy = self.busy.load(Ordering::Relaxed);
             if let Some(waiting) = lane.next_waiting(|requests| self.pace.allows(requests, busy)) {
-                let gang = waiting.gang.uid.clone();
+                let gang = waiting.gang.key.clone();
                 self.being_told.begin(&gang);
-                self.say_surely(&Calm::Waits(waiting)).await;
+                let is_said = self.say_surely(&Calm::Waits(waiting)).await;
                 self.being_told.end(&gang);
+                if !is_said {
+                    let _ = self.outcomes.send(Input::Unsaid(gang));
+                }
                 continue;
             }
             let next = match lane.waits.is_empty() {
@@ -625,17 +646,19 @@ impl Desk {
         }
     }
 
-    async fn say_surely(&self, word: &Calm) {
+    async fn say_surely(&self, word: &Calm) -> bool {
         let mut retries = Retries::default();
         while let Err(error) = self.say(word).await {
             match retries.next(is_retryable(&error)) {
                 Some(wait) => tokio::time::sleep(error.retry_after().unwrap_or(wait)).await,
                 None => {
                     tracing::debug!(%error, "a status was not written");
-                    return;
+                    // What is refused once is refused again, and is not tried for ever.
+                    return !is_retryable(&error);
                 }
             }
         }
+        true
     }
 
     /// Returns when no binding is waiting or on its way, or the word has waited long enough.
@@ -667,18 +690,22 @@ impl Desk {
             }
             Calm::Waits(waiting) => self.say_waits(waiting).await,
             Calm::Status(GroupStatus { gang, patch }) => self.patch_group(gang, patch, "").await,
-            Calm::Placed(Placed { gang, .. }) if gang.lone || home(&gang.key).0 != Kind::PodGroup => Ok(()),
-            Calm::Placed(Placed { gang, others }) => {
+            Calm::Placed(Placed { gang, entry, .. })
+                if !entry || gang.lone || home(&gang.key).0 != Kind::PodGroup =>
+            {
+                Ok(())
+            }
+            Calm::Placed(Placed { gang, others, .. }) => {
                 self.patch_group(gang, &json!({"status": {"schedulingConditions": others}}), "status").await
             }
             Calm::Stamp(gang, annotation) => {
                 let annotations = json!({*annotation: stamp(self.clock.now())});
                 self.patch_group(gang, &json!({"metadata": {"annotations": annotations}}), "").await
             }
-            Calm::Stale(gang, stale) => {
-                let since = if *stale { json!(stamp(self.clock.now())) } else { Value::Null };
-                let annotations = json!({"kai.scheduler/stale-podgroup-timestamp": since});
-                if *stale {
+            Calm::Stale(gang, since) => {
+                let at = since.and_then(|since| Timestamp::from_millisecond(since.0).ok());
+                let annotations = json!({"kai.scheduler/stale-podgroup-timestamp": at.map(stamp)});
+                if since.is_some() {
                     let message =
                         "fewer pods run than its minimum; it is evicted unless the rest start in time";
                     self.event(gang, true, "StaleJob", message.to_owned());
@@ -759,7 +786,11 @@ impl Desk {
             Some(headline) => words::with_headline(headline, &waiting.refusal),
             None => message,
         };
-        if waiting.gang.lone {
+        // A group that is not there can be told nothing; its pods can.
+        let is_there = !waiting.gang.uid.is_empty();
+        if waiting.only_marks || !is_there {
+            // The rest was said before, or cannot be.
+        } else if waiting.gang.lone {
             self.event(&waiting.gang, true, "FailedScheduling", message.clone());
         } else if waiting.headline.is_some() {
             // The condition is part of the group's status, which is written by itself.
@@ -769,31 +800,39 @@ impl Desk {
             let reason = if ready { "Unschedulable" } else { "NotReady" };
             self.event(&waiting.gang, false, reason, message.clone());
             // A merge patch replaces the list; ours is the newest of it, so it is the last.
-            let mut conditions = waiting.others.clone();
-            let transition = waiting.transitions.saturating_add(1);
-            conditions.push(words::scheduling_condition(&waiting.refusal, pool, &now, transition));
-            self.patch_group(
-                &waiting.gang,
-                &json!({"status": {"schedulingConditions": conditions}}),
-                "status",
-            )
-            .await?;
+            let conditions = match &waiting.entry {
+                Entry::Absent => None,
+                Entry::Remove { others } => Some(others.clone()),
+                Entry::Write { others, transitions, since } => {
+                    let since = since.as_deref().unwrap_or(&now);
+                    let transition = transitions.saturating_add(1);
+                    let ours = words::scheduling_condition(&waiting.refusal, pool, since, transition);
+                    Some(others.iter().cloned().chain([ours]).collect::<Vec<Value>>())
+                }
+            };
+            if let Some(conditions) = conditions {
+                let patch = json!({"status": {"schedulingConditions": conditions}});
+                self.patch_group(&waiting.gang, &patch, "status").await?;
+            }
         }
         let message = match (&waiting.headline, waiting.refusal.reasons.first()) {
             (Some(_), Some(Reason::NoNode { .. })) => words::pod_of_volcano_waits(&waiting.refusal),
             _ => message,
         };
-        for (pod, uid) in &waiting.mark {
-            if !self.being_told.goes_on(&waiting.gang.uid) {
+        for Mark { pod, uid, again } in &waiting.mark {
+            if !self.being_told.goes_on(&waiting.gang.key) {
                 break;
             }
-            let condition = json!({
+            let mut condition = json!({
                 "type": "PodScheduled",
                 "status": "False",
                 "reason": "Unschedulable",
                 "message": message,
-                "lastTransitionTime": now,
             });
+            // Since when it is so does not change with the reason.
+            if !again {
+                condition["lastTransitionTime"] = json!(now);
+            }
             let patch = json!({"metadata": {"uid": &**uid}, "status": {"conditions": [condition]}});
             let path = Pod::RESOURCE.path(&pod.namespace, &pod.name, "status");
             match self.api.patch_path(&path, Patch::Strategic, &patch).await {
@@ -925,19 +964,23 @@ mod tests {
             reasons: Vec::new(),
             remedies: Vec::new(),
         };
-        let mark = (0..pods).map(|n| (Key::new("n", format!("{uid}-{n}")), "u".into())).collect();
+        let mark = |n: u32| Mark {
+            pod: Key::new("n", format!("{uid}-{n}")),
+            uid: format!("u-{n}").into(),
+            again: false,
+        };
         Calm::Waits(Waiting {
             gang: gang(uid),
             refusal,
-            mark,
+            mark: (0..pods).map(mark).collect(),
             headline: None,
-            others: Vec::new(),
-            transitions: 0,
+            entry: Entry::Absent,
+            only_marks: false,
         })
     }
 
     fn placed(uid: &str) -> Placed {
-        Placed { gang: gang(uid), others: Vec::new() }
+        Placed { gang: gang(uid), entry: true, seen: false, others: Vec::new() }
     }
 
     /// Without a limit the binder would try for ever what the scheduler has given to others after the first failure.

@@ -210,9 +210,11 @@ fn input_json(input: &Input) -> Value {
                 Ok(Done::Asked) => "asked",
                 Err(Failure::Overtaken) => "overtaken",
                 Err(Failure::Refused) => "refused",
+                Err(Failure::Unanswered) => "unanswered",
             };
             json!({"outcome": result, "namespace": &*pod.namespace, "name": &*pod.name, "uid": uid})
         }
+        Input::Unsaid(gang) => json!({"unsaid": &*gang.name, "namespace": &*gang.namespace}),
     }
 }
 
@@ -315,6 +317,9 @@ fn input_of(mut input: Value) -> Result<Input, String> {
         let uid = input["uid"].as_str().unwrap_or("").to_owned();
         return Ok(Input::Hold(Hold { name, uid, sets: sets.collect() }));
     }
+    if let Some(name) = workload("unsaid") {
+        return Ok(Input::Unsaid(name));
+    }
     if let Some(name) = workload("giveBack") {
         return Ok(Input::GiveBack(name));
     }
@@ -340,10 +345,13 @@ fn input_of(mut input: Value) -> Result<Input, String> {
         Some("asked") => Ok(Done::Asked),
         Some("overtaken") => Err(Failure::Overtaken),
         Some("refused") => Err(Failure::Refused),
+        Some("unanswered") => Err(Failure::Unanswered),
         Some(other) => {
-            return Err(format!("{other:?} is no outcome; outcomes are done, asked, overtaken, refused"));
+            return Err(format!(
+                "{other:?} is no outcome; outcomes are done, asked, overtaken, refused, unanswered"
+            ));
         }
-        None => return Err("write put, gone, known, outcome, hold, giveBack or volcano".into()),
+        None => return Err("write put, gone, known, outcome, unsaid, hold, giveBack or volcano".into()),
     };
     Ok(Input::Outcome(Outcome { pod: Key::new(text("namespace"), text("name")), uid: text("uid"), result }))
 }
@@ -509,7 +517,10 @@ mod tests {
         check(&with(r#"{"cycle": 1, "now": 0}"#), "line 2: there is no list `inputs`");
         let inputs = |inputs: &str| with(&format!(r#"{{"cycle": 1, "now": 0, "inputs": [{inputs}]}}"#));
         check(&inputs(""), "1 cycles");
-        check(&inputs("{}"), "line 2: inputs[0]: write put, gone, known, outcome, hold, giveBack or volcano");
+        check(
+            &inputs("{}"),
+            "line 2: inputs[0]: write put, gone, known, outcome, unsaid, hold, giveBack or volcano",
+        );
         check(
             &inputs(r#"{"put": "Cat", "object": {}}"#),
             "line 2: inputs[0]: \"Cat\" is no kind that scheduling looks at",
@@ -517,7 +528,7 @@ mod tests {
         check(&inputs(r#"{"put": "Pod"}"#), "line 2: inputs[0]: there is no `object`");
         check(
             &inputs(r#"{"outcome": "lost"}"#),
-            "line 2: inputs[0]: \"lost\" is no outcome; outcomes are done, asked, overtaken, refused",
+            "line 2: inputs[0]: \"lost\" is no outcome; outcomes are done, asked, overtaken, refused, unanswered",
         );
     }
 }

@@ -11,7 +11,7 @@ use crate::measure;
 use crate::publish::{BindMode, Limits, Publisher};
 use crate::record::{self, Recorder, Setup};
 use muster_binder::Binder;
-use muster_model::{Policy, Span, Time};
+use muster_model::{Decisions, Policy, Span, Time};
 use muster_runtime::{Clock, Context};
 use muster_translate::Settings;
 use std::fs::File;
@@ -121,7 +121,9 @@ async fn run(mut inputs: UnboundedReceiver<Input>, publisher: Publisher, cx: &Co
     let mut wake: Option<Time> = None;
     let mut last_step = Duration::ZERO;
     let mut n_cycles = 0_u64;
-    let mut shown = None;
+    let mut shown: Option<Instant> = None;
+    // What was decided last, if the figures do not show it yet.
+    let mut unshown: Option<Decisions> = None;
     loop {
         // Wait for something to happen, or for the time to look again.
         let until = wake.map(|at| Instant::now() + measure::duration(at - now(&clock)));
@@ -131,10 +133,25 @@ async fn run(mut inputs: UnboundedReceiver<Input>, publisher: Publisher, cx: &Co
                 None => std::future::pending().await,
             }
         };
+        let due = shown.filter(|_| unshown.is_some()).map(|shown| shown + measure::PERIOD);
+        let show = async {
+            match due {
+                Some(due) => tokio::time::sleep_until(due).await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             biased;
             n = inputs.recv_many(&mut batch, usize::MAX) => if n == 0 { return },
             () = woken => {}
+            () = show => {
+                // Nothing may happen for long after the last cycle of a burst.
+                if let Some(decisions) = unshown.take() {
+                    measure::show(&cx.metrics.scheduler, &core.figures(&decisions), now(&clock));
+                    shown = Some(Instant::now());
+                }
+                continue;
+            }
         }
         let longest = LONGEST_GULP.max((last_step * 2).min(LONGEST_REST));
         gather(&mut inputs, &mut batch, options.window.max(last_step), longest).await;
@@ -166,9 +183,11 @@ async fn run(mut inputs: UnboundedReceiver<Input>, publisher: Publisher, cx: &Co
             listed.passing();
             tell(&output, took);
             measure::count(&cx.metrics.scheduler, &output, &shard, took, at);
-            if shown.is_none_or(|shown: Instant| shown.elapsed() >= measure::PERIOD) {
+            if shown.is_none_or(|shown| shown.elapsed() >= measure::PERIOD) {
                 measure::show(&cx.metrics.scheduler, &core.figures(&output.decisions), at);
-                shown = Some(Instant::now());
+                (shown, unshown) = (Some(Instant::now()), None);
+            } else {
+                unshown = Some(std::mem::take(&mut output.decisions));
             }
             if let Some(holds) = &options.holds {
                 holds.answer(std::mem::take(&mut output.held), output.counts.changes > 0);

@@ -165,6 +165,8 @@ struct Assumed {
 enum Fate {
     Placed(BindRequest),
     Leaves,
+    /// It waits, and is not to be placed: what was decided of it has just been refused.
+    HeldBack,
 }
 
 /// BindRequests by their own names, and by their pods'.
@@ -262,6 +264,12 @@ impl Translator {
     /// Takes for granted that a pod is about to go, until its object says so, or it is [forgotten](Self::forget).
     pub fn assume_leaving(&mut self, pod: &Key) {
         self.assume(pod, Fate::Leaves);
+    }
+
+    /// Takes for granted that a pod that waits is no good for the moment, as if a gate held it: a gang that needs it is not placed in part. Until
+    /// it has a node, or it is [forgotten](Self::forget).
+    pub fn hold_back(&mut self, pod: &Key) {
+        self.assume(pod, Fate::HeldBack);
     }
 
     fn assume(&mut self, pod: &Key, fate: Fate) {
@@ -1148,7 +1156,7 @@ impl Translator {
     fn bind_request(&self, pod: &Key) -> Option<&BindRequest> {
         let assumed = self.assumed.get(pod).and_then(|assumed| match &assumed.fate {
             Fate::Placed(request) => Some(request),
-            Fate::Leaves => None,
+            Fate::Leaves | Fate::HeldBack => None,
         });
         let mut requests = assumed.into_iter().chain(self.bind_requests.of_pod(pod));
         requests.find(|request| self.nodes.contains_key(&request.node))
@@ -1283,9 +1291,12 @@ impl Translator {
         let mut found = Found { pod: key, diagnostics: Vec::new() };
         let request = self.bind_request(key);
         let mut state = facts.state(request.is_some(), &self.settings);
-        if state.stays() && self.assumed.get(key).is_some_and(|assumed| matches!(assumed.fate, Fate::Leaves))
-        {
-            state = muster_model::PodState::Releasing;
+        match self.assumed.get(key).map(|assumed| &assumed.fate) {
+            Some(Fate::Leaves) if state.stays() => state = muster_model::PodState::Releasing,
+            Some(Fate::HeldBack) if state == muster_model::PodState::Pending => {
+                state = muster_model::PodState::Gated;
+            }
+            _ => {}
         }
         let node = facts.node.as_ref().or_else(|| request.map(|request| &request.node));
 
@@ -1512,7 +1523,7 @@ impl Translator {
 impl Assumed {
     fn is_settled_by(&self, pod: &PodFacts) -> bool {
         let come_true = match self.fate {
-            Fate::Placed(_) => pod.node.is_some(),
+            Fate::Placed(_) | Fate::HeldBack => pod.node.is_some(),
             Fate::Leaves => pod.deleted.is_some(),
         };
         come_true || pod.is_over() || self.uid != pod.uid
