@@ -308,8 +308,9 @@ pub fn table() -> String {
         "# Metrics\n\n\
          Generated from `crates/muster-runtime/src/metrics.rs`; `MUSTER_UPDATE=1 cargo test -p muster-runtime` writes it anew.\n\n\
          A process serves the families of the components that it runs, and those of every process, under `/metrics`, in the OpenMetrics\n\
-         format. A family without a value is not shown. Names that KAI has too start with `{PREFIX}_` here, or with whatever prefix is set instead. KAI's counters whose names do not end in `_total`\n\
-         keep their names and are of type `unknown`, since the format allows no other; `rate()` works on them all the same.\n\
+         format. A family without a value is not shown. Names that KAI has too start with `{PREFIX}_` here, or with whatever prefix is\n\
+         set instead. KAI's counters whose names do not end in `_total` keep their names and are of type `unknown`, since the format\n\
+         allows no other; `rate()` works on them all the same.\n\
          A family has at most {MOST_SERIES} series; what goes beyond is counted together with `{OTHER}` for every label.\n\
          A gauge is shown from when there is something to say. What a process says of the cluster while it holds a lease is shown no longer\n\
          once it has lost the lease, so a sum over all processes counts everything once; counters and histograms stay.\n"
