@@ -112,7 +112,11 @@ impl State {
             if stays {
                 step(&mut row.n_users);
             }
+            let is_gone = row.model.is_none() && row.n_known == 0;
             self.hold_or_release(&use_.claim);
+            if is_gone {
+                self.claims.remove(&use_.claim);
+            }
         }
     }
 

@@ -6,7 +6,7 @@
 
 use crate::ids::{ClassId, NodeId};
 use crate::nodes::{CPU_DIM, GPU_DIM, MEMORY_DIM, MOST, Need, Nodes, amount_of};
-use dense::{IdSet, IdVec, Interner, define_id};
+use dense::{Id, IdSet, IdVec, Interner, define_id};
 use muster_model::{
     GPU, GpuShare, MigStrategy, Name, Node, NodeReason, NodeRule, Shape, ShareSize, TaintEffect, Toleration,
     VolumeNeed, VolumeUse,
@@ -143,6 +143,29 @@ impl Classes {
         };
         self.rows.push(row);
         id
+    }
+
+    /// Forgets the classes that are not to be kept, with the rules that only they had. Everyone else gets a new id, which is given by the old one;
+    /// nothing else changes.
+    pub fn forget(&mut self, keep: impl Fn(ClassId) -> bool) -> IdVec<ClassId, Option<ClassId>> {
+        let Self { rows, rules, mut allowed, .. } = std::mem::take(self);
+        let mut again = |row: Class| {
+            let rule = self.rules.intern_ref(&rules[row.rule]);
+            // The first class of a rule brings its nodes along.
+            let nodes = allowed[row.rule].take();
+            let kept = self.allowed.ensure(rule);
+            *kept = kept.take().or(nodes);
+            let id = self.by_shape.intern(row.shape.clone());
+            self.rows.push(Class { rule, ..row });
+            id
+        };
+        let rows = rows.into_vec().into_iter().enumerate();
+        rows.map(|(i, row)| keep(ClassId::from_index(i)).then(|| again(row))).collect()
+    }
+
+    /// How many rules there are.
+    pub fn n_rules(&self) -> usize {
+        self.rules.len()
     }
 
     /// Makes sure that the rule's set of nodes is there.

@@ -49,6 +49,7 @@ struct Signature {
 impl State {
     /// Brings everything that is kept between cycles up to date.
     pub fn begin_cycle(&mut self) {
+        self.forget_the_past();
         self.favoured.clear();
         self.company_made = false;
         if self.queues.refresh() {

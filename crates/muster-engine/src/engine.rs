@@ -1,7 +1,7 @@
 //! The engine's face: changes in, decisions out.
 
 use crate::cycle::Ledger;
-use crate::figures::Figures;
+use crate::figures::{Figures, Tables};
 use crate::state::State;
 use muster_model::{Change, Cluster, Decisions, Diagnostic, Key, Policy, Refusal, Time};
 
@@ -130,6 +130,11 @@ impl Engine {
     /// The cluster in numbers, after a cycle that decided this.
     pub fn figures(&self, decisions: &Decisions) -> Figures {
         self.state.figures(decisions)
+    }
+
+    /// How much is kept from cycle to cycle: it follows from the most there ever was at a time, however much there was in all.
+    pub fn tables(&self) -> Tables {
+        self.state.tables()
     }
 
     /// Why the gang waits and what would help, in full; `None` if it is not known or has nothing waiting.

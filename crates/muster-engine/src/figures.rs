@@ -64,3 +64,16 @@ impl State {
         figures
     }
 }
+
+/// How many rows there are in the tables that an engine keeps between cycles, free ones included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tables {
+    pub gangs: usize,
+    pub pods: usize,
+    pub nodes: usize,
+    /// Pods that ask for the same thing, what that says about nodes, and pods that are alike to others.
+    pub classes: usize,
+    pub rules: usize,
+    pub guests: usize,
+    pub claims: usize,
+}

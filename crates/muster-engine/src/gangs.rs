@@ -15,7 +15,9 @@ use std::sync::Arc;
 #[derive(Default)]
 pub struct Gangs {
     ids: IndexMap<Key, GangId, FxBuildHasher>,
+    /// Those of gangs that are forgotten know no gang and no pod; they go to whoever comes next.
     pub rows: IdVec<GangId, Row>,
+    free: Vec<GangId>,
 }
 
 pub struct Row {
@@ -50,7 +52,7 @@ impl Gangs {
         if let Some(id) = self.ids.get(key) {
             return *id;
         }
-        let id = self.rows.push(Row {
+        let row = Row {
             key: key.clone(),
             model: None,
             queue: None,
@@ -60,9 +62,26 @@ impl Gangs {
             moves: 0,
             unsorted: false,
             stale_on_record: false,
-        });
+        };
+        let id = match self.free.pop() {
+            Some(id) => {
+                self.rows[id] = row;
+                id
+            }
+            None => self.rows.push(row),
+        };
         self.ids.insert(key.clone(), id);
         id
+    }
+
+    /// Gives back the row of a gang that nothing is known of any more: neither what it is, nor a pod.
+    pub fn forget_if_gone(&mut self, id: GangId) {
+        let row = &self.rows[id];
+        let is_gone = row.model.is_none() && row.groups.is_empty() && row.strays.is_empty();
+        if is_gone && self.ids.get(&row.key) == Some(&id) {
+            self.ids.swap_remove(&row.key);
+            self.free.push(id);
+        }
     }
 
     pub fn get(&self, key: &Key) -> Option<GangId> {

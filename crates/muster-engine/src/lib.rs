@@ -39,5 +39,5 @@ pub mod links;
 pub mod numa;
 
 pub use engine::Engine;
-pub use figures::{Figures, QueueFigures};
+pub use figures::{Figures, QueueFigures, Tables};
 pub use volcano::probe::{Answer, Question};

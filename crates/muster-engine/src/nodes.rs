@@ -35,7 +35,9 @@ pub fn amount_of(need: &[(u32, i64)], dim: usize) -> Option<i64> {
 
 pub struct Nodes {
     ids: IndexMap<Name, NodeId, FxBuildHasher>,
+    /// Those of names that are forgotten have no model and no pod; they go to whoever comes next.
     pub rows: IdVec<NodeId, Row>,
+    free: Vec<NodeId>,
     pub dims: Interner<DimId, Resource>,
     stride: usize,
     cap: Vec<i64>,
@@ -49,7 +51,7 @@ pub struct Nodes {
 pub struct Row {
     pub name: Name,
     pub model: Option<Arc<Node>>,
-    /// Place in the order of names, which breaks ties.
+    /// Of a node: its place in the order of names, which breaks ties.
     pub rank: u32,
     /// Shared GPUs that some pod holds or was promised a part of.
     pub shared: Vec<SharedGpu>,
@@ -73,6 +75,7 @@ impl Default for Nodes {
         Self {
             ids: IndexMap::default(),
             rows: IdVec::new(),
+            free: Vec::new(),
             dims,
             stride: 8,
             cap: Vec::new(),
@@ -95,7 +98,7 @@ impl Nodes {
         if let Some(id) = self.ids.get(name) {
             return *id;
         }
-        let id = self.rows.push(Row {
+        let row = Row {
             name: name.clone(),
             model: None,
             rank: u32::MAX,
@@ -106,14 +109,30 @@ impl Nodes {
             exclusive: Vec::new(),
             n_legacy_mig: 0,
             foreign: [0; 3],
-        });
+        };
+        let id = match self.free.pop() {
+            Some(id) => {
+                self.rows[id] = row;
+                id
+            }
+            None => self.rows.push(row),
+        };
         let len = self.rows.len() * self.stride;
         self.cap.resize(len, 0);
         self.idle.resize(len, 0);
         self.releasing.resize(len, 0);
         self.ids.insert(name.clone(), id);
-        self.ranks_stale = true;
         id
+    }
+
+    /// Gives back the row of a name that neither a node has nor a pod refers to any more.
+    pub fn forget_if_gone(&mut self, id: NodeId) {
+        let row = &self.rows[id];
+        let is_gone = row.model.is_none() && row.pods.is_empty();
+        if is_gone && self.ids.get(&row.name) == Some(&id) {
+            self.ids.swap_remove(&row.name);
+            self.free.push(id);
+        }
     }
 
     pub fn dim(&mut self, resource: &Resource) -> usize {
@@ -154,6 +173,8 @@ impl Nodes {
         }
         self.releasing[base..base + self.stride].fill(0);
         let row = &mut self.rows[id];
+        // Only nodes are compared by rank: names that pods refer to come and go without that.
+        self.ranks_stale |= row.model.is_none() && model.is_some();
         row.free_gpus = model
             .as_ref()
             .and_then(|n| n.gpus.links.as_ref())
@@ -256,17 +277,17 @@ impl Nodes {
             || self.rows[id].model.as_ref().is_some_and(|n| n.gpus.mig != MigStrategy::None || n.gpus.dra)
     }
 
-    /// Every row that is a node, in the order of names. Call [`Nodes::refresh_ranks`] first.
+    /// Every row that is a node, in no order that means anything.
     pub fn known(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.rows.iter().filter(|(_, row)| row.model.is_some()).map(|(id, _)| id)
     }
 
-    /// Gives every row its place in the order of names; true if any place changed.
+    /// Gives every node its place in the order of names; true if any place changed.
     pub fn refresh_ranks(&mut self) -> bool {
         if !std::mem::take(&mut self.ranks_stale) {
             return false;
         }
-        let mut order: Vec<NodeId> = self.rows.ids().collect();
+        let mut order: Vec<NodeId> = self.ids.values().copied().collect();
         order.sort_by(|a, b| self.rows[*a].name.cmp(&self.rows[*b].name));
         for (rank, id) in order.into_iter().enumerate() {
             self.rows[id].rank = rank as u32;

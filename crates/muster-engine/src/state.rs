@@ -245,6 +245,9 @@ impl Books {
     }
 }
 
+/// So much may be kept of pods that are gone, however few pods there are.
+const FORGOTTEN: usize = 64;
+
 impl State {
     pub fn new(policy: Policy) -> Self {
         Self {
@@ -633,7 +636,13 @@ impl State {
 
     /// Adds a pod of the cluster, replacing what was known of it.
     pub fn put_pod(&mut self, model: Arc<Pod>) {
-        self.drop_pod(&model.key);
+        // What it leaves is forgotten only when it has not come back to it.
+        let left = self.take_out(&model.key);
+        self.enter(model);
+        self.forget_if_gone(left);
+    }
+
+    fn enter(&mut self, model: Arc<Pod>) {
         let st = match model.state {
             PodState::Gated => St::Gated,
             PodState::Pending => St::Pending,
@@ -722,9 +731,24 @@ impl State {
     }
 
     pub fn drop_pod(&mut self, key: &Key) {
-        let Some(id) = self.pods.ids.swap_remove(key) else { return };
+        let left = self.take_out(key);
+        self.forget_if_gone(left);
+    }
+
+    fn forget_if_gone(&mut self, (gang, node): (Option<GangId>, Option<NodeId>)) {
+        if let Some(gang) = gang {
+            self.gangs.forget_if_gone(gang);
+        }
+        if let Some(node) = node {
+            self.nodes.forget_if_gone(node);
+        }
+    }
+
+    /// Takes a pod out, and says whose it was and where.
+    fn take_out(&mut self, key: &Key) -> (Option<GangId>, Option<NodeId>) {
+        let Some(id) = self.pods.ids.swap_remove(key) else { return (None, None) };
         self.affect(id, -1);
-        let Some(row) = self.pods.rows[id].take() else { return };
+        let Some(row) = self.pods.rows[id].take() else { return (None, None) };
         if let Some(gang) = row.gang {
             self.standing.gang_changed(gang);
             let gang = &mut self.gangs.rows[gang];
@@ -740,11 +764,16 @@ impl State {
             self.nodes.rows[node].pods.retain(|p| *p != id);
         }
         self.pods.free.push(id);
+        (row.gang, row.origin.node)
     }
 
     /// Replaces what a gang is, keeping its pods.
     pub fn put_gang(&mut self, key: &Key, model: Option<Arc<muster_model::Gang>>) {
-        let id = self.gangs.intern(key);
+        let id = match (self.gangs.get(key), &model) {
+            (Some(id), _) => id,
+            (None, Some(_)) => self.gangs.intern(key),
+            (None, None) => return,
+        };
         self.standing.gang_changed(id);
         let row = &self.gangs.rows[id];
         let pods: Vec<PodId> = row.pods().chain(row.strays.iter().copied()).collect();
@@ -766,11 +795,16 @@ impl State {
         if other_dialect {
             self.open_or_close_books();
         }
+        self.gangs.forget_if_gone(id);
     }
 
     /// Replaces what a node is, keeping its pods.
     pub fn put_node(&mut self, name: &Name, model: Option<Arc<muster_model::Node>>) {
-        let id = self.nodes.intern(name);
+        let id = match (self.nodes.get(name), &model) {
+            (Some(id), _) => id,
+            (None, Some(_)) => self.nodes.intern(name),
+            (None, None) => return,
+        };
         let pods = self.nodes.rows[id].pods.clone();
         for pod in &pods {
             self.affect(*pod, -1);
@@ -806,6 +840,42 @@ impl State {
         }
         for pod in pods {
             self.affect(pod, 1);
+        }
+        self.nodes.forget_if_gone(id);
+    }
+
+    /// What pods were like that are long gone is forgotten once there is more of that than of pods: what is kept, and what a change of a node costs,
+    /// follows from the cluster as it is and not from its past. Between cycles only, and as rarely as it takes long.
+    pub fn forget_the_past(&mut self) {
+        let n_pods = self.pods.ids.len();
+        if self.classes.rows.len() > 2 * n_pods + FORGOTTEN {
+            let used: IdSet<ClassId> = self.pods.iter().map(|(_, row)| row.class).collect();
+            let ids = self.classes.forget(|id| used.contains(id));
+            let new = |class: &mut ClassId| *class = ids[*class].expect("classes of pods are kept");
+            self.pods.rows.values_mut().flatten().for_each(|row| new(&mut row.class));
+            self.nodes.rows.values_mut().flat_map(|row| &mut row.exclusive).for_each(new);
+            self.topologies.forget_fits();
+        }
+        // Building anew goes through the nodes, too.
+        if self.company.n_guests() > 2 * n_pods + self.nodes.rows.len() + FORGOTTEN {
+            let used: IdSet<GuestId> = self.pods.iter().map(|(_, row)| row.guest).collect();
+            let ids = self.company.forget(|id| used.contains(id));
+            for row in self.pods.rows.values_mut().flatten() {
+                row.guest = ids[row.guest].expect("guests of pods are kept");
+            }
+        }
+    }
+
+    /// How much is kept of each kind.
+    pub fn tables(&self) -> crate::figures::Tables {
+        crate::figures::Tables {
+            gangs: self.gangs.rows.len(),
+            pods: self.pods.rows.len(),
+            nodes: self.nodes.rows.len(),
+            classes: self.classes.rows.len(),
+            rules: self.classes.n_rules(),
+            guests: self.company.n_guests(),
+            claims: self.claims.len(),
         }
     }
 

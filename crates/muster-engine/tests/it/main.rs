@@ -28,6 +28,8 @@ mod small;
 #[cfg(test)]
 mod still;
 #[cfg(test)]
+mod tables;
+#[cfg(test)]
 mod volcano;
 #[cfg(test)]
 mod world;
