@@ -64,6 +64,8 @@ pub struct Grouping {
     pub subgroups: Vec<Subgroup>,
     /// The sub-group of this pod.
     pub subgroup: Option<String>,
+    /// The priority class that is named and does not exist (yet).
+    pub missing_class: Option<String>,
     /// What was written wrongly, and what was done instead.
     pub notes: Vec<String>,
 }
@@ -149,12 +151,12 @@ pub enum Want {
 /// Why a pod is left as it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Leave {
-    /// It, or an owner of it, says so.
+    /// It says so.
     Skip,
     /// It has a group and no owner: somebody grouped it by hand.
     GroupedByHand,
-    /// It belongs to a group of another system: the key that says so.
-    OtherDialect(String),
+    /// It belongs to a group of Kubernetes' own: the field that says so.
+    OtherDialect(&'static str),
     /// The kubelet runs it from a file.
     Mirror,
     /// Its PodGang is not there (yet).
@@ -165,6 +167,12 @@ pub enum Leave {
 pub enum GroupingError {
     #[error("left alone")]
     LeftAlone(Leave),
+    #[error(
+        "{owner} has the annotation {}: \"true\", so its pods are put into no PodGroup and wait until somebody names one in their annotation {}. Take the annotation away, or write it on the pods themselves if each may start alone",
+        keys::SKIP,
+        keys::GROUP
+    )]
+    OwnerSaysSkip { owner: String },
     #[error("more must be read first")]
     Missing(Want),
     #[error("{object} has {} owners ({}): a pod is grouped by one chain of owners. Remove all but one of its metadata.ownerReferences, or annotate the pods with {}: \"true\"", owners.len(), owners.join(", "), keys::SKIP)]
@@ -192,8 +200,10 @@ pub fn group(pod: &Pod, chain: &[Arc<Owner>], world: &World<'_>) -> Result<Group
     if let Some(leave) = left_alone(pod) {
         return Err(GroupingError::LeftAlone(leave));
     }
-    if chain.iter().any(|owner| says_skip(&owner.annotations)) {
-        return Err(GroupingError::LeftAlone(Leave::Skip));
+    if let Some(owner) = chain.iter().find(|owner| says_skip(&owner.annotations)) {
+        return Err(GroupingError::OwnerSaysSkip {
+            owner: object_name(&owner.kind, &owner.namespace, &owner.name),
+        });
     }
     if chain.len() > MOST_OWNERS {
         return Err(GroupingError::Circle { object: pod_name(pod), most: MOST_OWNERS });
@@ -222,14 +232,10 @@ pub fn left_alone(pod: &Pod) -> Option<Leave> {
         return Some(Leave::Mirror);
     }
     if pod.spec.scheduling_group.is_some() {
-        return Some(Leave::OtherDialect("spec.schedulingGroup".to_owned()));
+        return Some(Leave::OtherDialect("spec.schedulingGroup"));
     }
-    if pod.spec.workload_ref.is_some() {
-        return Some(Leave::OtherDialect("spec.workloadRef".to_owned()));
-    }
-    let by_annotation = keys::OTHER_GROUP_ANNOTATIONS.iter().find(|key| annotations.contains_key(key));
-    let by_label = keys::OTHER_GROUP_LABELS.iter().find(|key| pod.metadata.labels.contains_key(key));
-    by_annotation.or(by_label).map(|key| Leave::OtherDialect((*key).to_owned()))
+    // Keys of systems that come with a scheduler of their own say nothing to ours: a pod of theirs names that scheduler.
+    pod.spec.workload_ref.is_some().then_some(Leave::OtherDialect("spec.workloadRef"))
 }
 
 fn says_skip(annotations: &Strings) -> bool {
@@ -362,6 +368,7 @@ fn by_owner(pod: &Pod, chain: &[Arc<Owner>], world: &World<'_>) -> Result<Groupi
 pub fn plain(ask: &Ask<'_>, rule: &Rule) -> Grouping {
     let subject = &ask.subject;
     let mut notes = Vec::new();
+    let (priority_class, missing_class) = priority_class(ask, rule, &mut notes);
     let mut annotations = Strings::new();
     if let Some(user) = ask.pod.metadata.annotations.get(keys::USER) {
         annotations.insert(keys::USER.to_owned(), user.clone());
@@ -386,7 +393,7 @@ pub fn plain(ask: &Ask<'_>, rule: &Rule) -> Grouping {
         labels,
         annotations,
         queue: queue(ask),
-        priority_class: priority_class(ask, rule, &mut notes),
+        priority_class,
         preemptibility: preemptibility(ask, rule, &mut notes),
         preemption_delay: duration(ask, keys::PREEMPTION_DELAY, "30s", &mut notes),
         staleness_grace: duration(ask, keys::STALENESS_GRACE, "60s", &mut notes),
@@ -394,6 +401,7 @@ pub fn plain(ask: &Ask<'_>, rule: &Rule) -> Grouping {
         min: Min::Members(1),
         subgroups: Vec::new(),
         subgroup: None,
+        missing_class,
         notes,
     }
 }
@@ -428,18 +436,20 @@ fn kinds_of<'a>(ask: &'a Ask<'_>, rule: &Rule) -> impl Iterator<Item = (&'a str,
     ask.subject.skipped.iter().copied().chain(below).chain(std::iter::once(own))
 }
 
-/// The first class that a label or the pod names and that exists, then the administrator's default, then the kind's.
-fn priority_class(ask: &Ask<'_>, rule: &Rule, notes: &mut Vec<String>) -> Wish<String> {
+/// The first class that a label or the pod names and that exists, then the administrator's default, then the kind's. Out: also one that is
+/// named and does not exist, where it would be taken instead if it did.
+fn priority_class(ask: &Ask<'_>, rule: &Rule, notes: &mut Vec<String>) -> (Wish<String>, Option<String>) {
     let exists = ask.world.has_class;
     let pod_label = ask.pod.metadata.labels.get(keys::PRIORITY);
     let pod_class = Some(&ask.pod.spec.priority_class_name).filter(|class| !class.is_empty());
-    let mut unknown = None;
+    let mut unknown: Option<&String> = None;
     for labels in speaking(ask, rule) {
         let own = labels.get(keys::PRIORITY);
         if let Some(class) = own.or(pod_label).or(pod_class) {
             if exists(class) {
                 // A pod that nobody owns is its own workload.
-                return Wish { value: class.clone(), of_workload: own.is_some() };
+                let wish = Wish { value: class.clone(), of_workload: own.is_some() };
+                return (wish, unknown.cloned());
             }
             unknown.get_or_insert(class);
         }
@@ -455,7 +465,7 @@ fn priority_class(ask: &Ask<'_>, rule: &Rule, notes: &mut Vec<String>) -> Wish<S
             keys::PRIORITY,
         ));
     }
-    Wish { value, of_workload: false }
+    (Wish { value, of_workload: false }, unknown.cloned())
 }
 
 fn preemptibility(ask: &Ask<'_>, rule: &Rule, notes: &mut Vec<String>) -> Option<Wish<&'static str>> {
@@ -640,6 +650,14 @@ pub fn pod_name(pod: &Pod) -> String {
 impl Grouping {
     pub fn note(&mut self, text: String) {
         self.notes.push(text);
+    }
+
+    /// So many pods succeed, and the group is done. One that is lost when others have succeeded is made again, and must not wait for the
+    /// minimum to come together once more.
+    pub fn ends_after(&mut self, n_pods: i64) {
+        if matches!(self.min, Min::Members(min) if min > 1) {
+            self.annotations.insert(keys::MEMBERS.to_owned(), n_pods.to_string());
+        }
     }
 
     /// Hashes what is the group's and not this pod's alone.

@@ -39,18 +39,6 @@ pub const MIRROR: &str = "kubernetes.io/config.mirror";
 /// What `kubectl apply` keeps on the objects it applied. On any other object it would mislead `kubectl apply`.
 pub const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Annotations and labels by which a pod belongs to a group of another dialect.
-pub const OTHER_GROUP_ANNOTATIONS: [&str; 3] = [
-    "scheduling.volcano.sh/group-name",
-    "scheduling.k8s.io/group-name",
-    "gang.scheduling.koordinator.sh/name",
-];
-pub const OTHER_GROUP_LABELS: [&str; 3] = [
-    "pod-group.scheduling.sigs.k8s.io",
-    "pod-group.scheduling.sigs.k8s.io/name",
-    "scheduler.tensorstack.dev/group-name",
-];
-
 /// KAI's priority classes, the defaults by kind of workload.
 pub const TRAIN: &str = "train";
 pub const BUILD: &str = "build";

@@ -70,10 +70,13 @@ fn update(grouping: &Grouping, there: &PodGroup, options: &Options) -> Option<Va
     let mut metadata = Map::new();
     let keeps = |key: &str| key == options.queue_label || key == options.node_pool_label;
     let mine = |key: &str| key == keys::USER;
+    // A Deployment has a group per pod: what controllers note on it all the time is not written to each of them.
+    let of_pod = grouping.owner.kind == "Pod" && grouping.owner.api_version == "v1";
+    let idle = |key: &str| of_pod && !is_read(key);
     let dropped = Dropped::of(grouping, there);
-    let mut labels = added(&grouping.labels, &there.metadata.labels, |key| keeps(key), mine);
+    let mut labels = added(&grouping.labels, &there.metadata.labels, |key| keeps(key) || idle(key), mine);
     labels.extend(dropped.labels.iter().map(|key| ((*key).to_owned(), Value::Null)));
-    let mut annotations = added(&grouping.annotations, &there.metadata.annotations, |_| false, mine);
+    let mut annotations = added(&grouping.annotations, &there.metadata.annotations, idle, mine);
     annotations.extend(dropped.annotations.iter().map(|key| ((*key).to_owned(), Value::Null)));
     for (field, news) in [("labels", labels), ("annotations", annotations)] {
         if !news.is_empty() {
@@ -91,6 +94,13 @@ fn update(grouping: &Grouping, there: &PodGroup, options: &Options) -> Option<Va
         patch.insert("spec".into(), Value::Object(spec));
     }
     (!patch.is_empty()).then_some(Value::Object(patch))
+}
+
+/// Whether anything looks at this key of a PodGroup: ours and KAI's have a prefix, or are among these.
+fn is_read(key: &str) -> bool {
+    let prefix = key.split_once('/').map_or("", |(prefix, _)| prefix);
+    matches!(prefix, "kai.scheduler" | "muster.dev")
+        || [keys::PRIORITY, keys::PROJECT, keys::USER].contains(&key)
 }
 
 /// Entries that are missing or differ. `keeps`: never touched. `first`: whoever wrote it first was right.
@@ -371,6 +381,34 @@ mod tests {
             "",
             json!({"spec": {"subGroups": [{"name": "a", "minMember": 1}]}}),
             json!({"spec": {"subGroups": null}}),
+        );
+    }
+
+    #[test]
+    fn a_group_of_one_pod_is_not_told_what_nobody_reads() {
+        let web = |metadata: &str| {
+            [
+                owner("apps/v1 ReplicaSet r", ""),
+                owner("apps/v1 Deployment d", &format!("metadata: {metadata}")),
+            ]
+        };
+        let case = Case::default();
+        let pod = pod("");
+        let before = web("{labels: {team: a}, annotations: {deployment.kubernetes.io/revision: '1'}}");
+        let there = case.group(&pod, &before).unwrap().manifest();
+        assert_eq!(there["metadata"]["labels"]["team"], "a", "at first it has all of them");
+        let there: PodGroup = serde_json::from_value(there).unwrap();
+        let check = |metadata: &str, expected: Step| {
+            let grouping = case.group(&pod, &web(metadata)).unwrap();
+            assert_eq!(plan(&pod, &grouping, Some(&there), &case.options).group, expected, "{metadata}");
+        };
+        check("{labels: {team: b}, annotations: {deployment.kubernetes.io/revision: '2'}}", Step::Nothing);
+        check(
+            "{labels: {kai.scheduler/preemptibility: preemptible}, annotations: {x: other}}",
+            Step::Patch(json!({
+                "metadata": {"labels": {"kai.scheduler/preemptibility": "preemptible"}},
+                "spec": {"preemptibility": "preemptible"},
+            })),
         );
     }
 

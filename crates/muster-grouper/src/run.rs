@@ -1,6 +1,6 @@
 //! Runs the grouper: looks at each pod of ours when it comes or changes, or when an owner of it does.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
@@ -76,9 +76,28 @@ pub fn start_with_foresight(
     let namespaces = (!options.namespace_labels.is_empty()).then(|| cx.stores.of::<Namespace>());
     let queue = Queue::new();
     let (owners, follow_owners) = Owners::new(&cx, pods.clone(), queue.clone());
+    let lacking = Arc::<Mutex<Lacking>>::default();
     {
         let (owners, queue, options) = (owners.clone(), queue.clone(), options.clone());
-        pods.observe(move |change| note_pod(change, &options, &owners, &queue));
+        let lacking = lacking.clone();
+        pods.observe(move |change| {
+            if let (Some(old), None) = (change.old, change.new) {
+                lock(&lacking).note(&old.key(), None);
+            }
+            note_pod(change, &options, &owners, &queue);
+        });
+    }
+    {
+        let (lacking, queue) = (lacking.clone(), queue.clone());
+        classes.observe(move |change| {
+            if let (None, Some(class)) = (change.old, change.new) {
+                lock(&lacking).take(&class.metadata.name).into_iter().for_each(|pod| queue.add(pod));
+            }
+        });
+    }
+    if let Some(namespaces) = &namespaces {
+        let (options, queue, pods) = (options.clone(), queue.clone(), pods.clone());
+        namespaces.observe(move |change| note_namespace(change, &options, &pods, &queue));
     }
     {
         let (owners, queue, pods) = (owners.clone(), queue.clone(), pods.clone());
@@ -95,6 +114,7 @@ pub fn start_with_foresight(
         owners,
         queue,
         defaults,
+        lacking,
         turns: Turns::default(),
         told: Mutex::default(),
         sealed: Mutex::default(),
@@ -210,6 +230,62 @@ fn note_group(change: &Change<'_, PodGroup>, pods: &Store<Pod>, owners: &Owners,
     }
 }
 
+/// Pods of a namespace that is looked after from now on are as good as new.
+fn note_namespace(change: &Change<'_, Namespace>, options: &Options, pods: &Store<Pod>, queue: &Queue<Key>) {
+    let is_in = |namespace: &&Arc<Namespace>| has_all(&namespace.metadata.labels, &options.namespace_labels);
+    let (None, Some(namespace)) = (change.old.filter(is_in), change.new.filter(is_in)) else { return };
+    for pod in pods.in_namespace(&namespace.metadata.name) {
+        if pod.spec.scheduler_name.is_in(&options.scheduler_names) {
+            queue.add(pod.key());
+        }
+    }
+}
+
+fn has_all(labels: &Strings, wanted: &Strings) -> bool {
+    wanted.iter().all(|(key, value)| labels.get(key) == Some(value))
+}
+
+/// Pods whose workload names a PriorityClass that is not there, by class: they are looked at again when it comes.
+#[derive(Default)]
+struct Lacking {
+    pods: HashMap<String, BTreeSet<Key>>,
+    class_of: HashMap<Key, String>,
+}
+
+impl Lacking {
+    /// Notes what a pod lacks now.
+    fn note(&mut self, pod: &Key, class: Option<&str>) {
+        if self.class_of.get(pod).map(String::as_str) == class {
+            return;
+        }
+        if let Some(old) = self.class_of.remove(pod)
+            && let Some(pods) = self.pods.get_mut(&old)
+        {
+            pods.remove(pod);
+            if pods.is_empty() {
+                self.pods.remove(&old);
+            }
+        }
+        if let Some(class) = class {
+            self.class_of.insert(pod.clone(), class.to_owned());
+            self.pods.entry(class.to_owned()).or_default().insert(pod.clone());
+        }
+    }
+
+    /// Those that lack a class, which lack it no more.
+    fn take(&mut self, class: &str) -> BTreeSet<Key> {
+        let pods = self.pods.remove(class).unwrap_or_default();
+        for pod in &pods {
+            self.class_of.remove(pod);
+        }
+        pods
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 struct Grouper {
     cx: Context,
     options: Arc<Options>,
@@ -220,6 +296,7 @@ struct Grouper {
     owners: Arc<Owners>,
     queue: Arc<Queue<Key>>,
     defaults: DefaultsNow,
+    lacking: Arc<Mutex<Lacking>>,
     turns: Turns,
     told: Mutex<HashSet<u64>>,
     /// Large groups that were found right, and what they were like then.
@@ -259,7 +336,7 @@ impl Grouper {
     /// The group of a pod by what is known already.
     fn foresee(&self, pod: &Pod, chain: &[Arc<Owner>]) -> Option<Member> {
         let defaults = self.defaults.now();
-        let has_class = |name: &str| self.classes.get(&Key::new("", name)).is_some();
+        let has_class = |name: &str| self.has_class(name);
         let has_group =
             |name: &str| self.groups.get(&Key::new(pod.metadata.namespace.clone(), name)).is_some();
         let world = World {
@@ -272,6 +349,10 @@ impl Grouper {
         };
         let grouping = group(pod, chain, &world).ok()?;
         Some(Member { group: grouping.name, subgroup: grouping.subgroup })
+    }
+
+    fn has_class(&self, name: &str) -> bool {
+        self.classes.get(&Key::new("", name)).is_some()
     }
 
     async fn serve(self: Arc<Self>) {
@@ -299,7 +380,15 @@ impl Grouper {
         match self.grouping(&key, &pod).await? {
             Outcome::Nothing => Ok(Next::Idle),
             Outcome::Wait(wait) => Ok(Next::After(wait)),
-            Outcome::Grouped(grouping) => self.apply(&key, &pod, &grouping).await,
+            Outcome::Grouped(grouping) => {
+                let missing = grouping.missing_class.as_deref();
+                lock(&self.lacking).note(&key, missing);
+                // It may have come between the look and the note.
+                if missing.is_some_and(|class| self.has_class(class)) {
+                    self.queue.add(key.clone());
+                }
+                self.apply(&key, &pod, &grouping).await
+            }
             Outcome::Refused(error, workload) => {
                 self.tell(&pod, workload.as_deref().unwrap_or(&pod.metadata.uid), &error.to_string());
                 Ok(Next::After(REFUSED))
@@ -308,15 +397,14 @@ impl Grouper {
     }
 
     fn is_ours(&self, pod: &Pod) -> bool {
-        let has = |labels: &Strings, wanted: &Strings| wanted.iter().all(|(k, v)| labels.get(k) == Some(v));
         pod.spec.scheduler_name.is_in(&self.options.scheduler_names)
             && !pod.is_over()
             && !pod.metadata.deleting()
             && left_alone(pod).is_none()
-            && has(&pod.metadata.labels, &self.options.pod_labels)
+            && has_all(&pod.metadata.labels, &self.options.pod_labels)
             && self.namespaces.as_ref().is_none_or(|namespaces| {
                 let namespace = namespaces.get(&Key::new("", pod.metadata.namespace.clone()));
-                namespace.is_some_and(|ns| has(&ns.metadata.labels, &self.options.namespace_labels))
+                namespace.is_some_and(|ns| has_all(&ns.metadata.labels, &self.options.namespace_labels))
             })
     }
 
@@ -347,7 +435,7 @@ impl Grouper {
             return Ok(Outcome::Nothing);
         }
         let defaults = self.defaults.now();
-        let has_class = |name: &str| self.classes.get(&Key::new("", name)).is_some();
+        let has_class = |name: &str| self.has_class(name);
         let has_group = |name: &str| self.groups.get(&Key::new(namespace, name)).is_some();
         let mut also: Vec<(Reference, Option<Arc<Owner>>)> = Vec::new();
         let mut peers: Option<Vec<Arc<Pod>>> = None;
@@ -391,6 +479,14 @@ impl Grouper {
                 }
                 Err(GroupingError::LeftAlone(Leave::NoPodGang(_))) => return Ok(Outcome::Wait(NO_GANGS)),
                 Err(GroupingError::LeftAlone(_) | GroupingError::Missing(_)) => return Ok(Outcome::Nothing),
+                // Whoever says so may well group the pods; whoever does not must learn why they wait.
+                Err(error @ GroupingError::OwnerSaysSkip { .. }) => {
+                    if pod.metadata.annotation(keys::GROUP).is_none() && !pod.is_bound() {
+                        let workload = chain.last().map_or("", |owner| owner.uid.as_str());
+                        self.tell(pod, workload, &error.to_string());
+                    }
+                    return Ok(Outcome::Nothing);
+                }
                 Err(error) => {
                     let workload = chain.last().map(|owner| owner.uid.clone()).or(workload);
                     return Ok(Outcome::Refused(error, workload));
@@ -407,13 +503,13 @@ impl Grouper {
         let large = grouping.subgroups.len() > LARGE;
         let seen = large.then(|| Seal::of(grouping, there.as_deref())).flatten();
         if let Some(seal) = &seen
-            && self.sealed.lock().unwrap_or_else(PoisonError::into_inner).get(&group) == Some(seal)
+            && lock(&self.sealed).get(&group) == Some(seal)
         {
             return self.join(key, pod, grouping, membership(pod, grouping)).await;
         }
         let plan = plan(pod, grouping, there.as_deref(), &self.options);
         if let (Some(seal), Step::Nothing) = (seen, &plan.group) {
-            let mut sealed = self.sealed.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut sealed = lock(&self.sealed);
             if sealed.len() >= MOST_LARGE {
                 sealed.clear();
             }
@@ -497,7 +593,7 @@ impl Grouper {
     /// Warns about a pod, once for all pods of its workload.
     fn tell(&self, pod: &Pod, workload: &str, message: &str) {
         let id = stable_u64(&format!("{workload} {message}"));
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = lock(&self.told);
         if told.len() >= TOLD {
             told.clear();
         }
@@ -538,7 +634,7 @@ enum Turn {
 
 impl Turns {
     fn take(&self, group: &Key, pod: &Key) -> Turn {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.state);
         let writing = state.entry(group.clone()).or_default();
         if writing.busy {
             writing.waiting.push(pod.clone());
@@ -555,7 +651,7 @@ impl Turns {
 
     /// Out: who waited, and for how long all must wait after a failure.
     fn give_back(&self, group: &Key, ok: bool) -> (Vec<Key>, Option<Duration>) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.state);
         if ok {
             return (state.remove(group).map(|writing| writing.waiting).unwrap_or_default(), None);
         }

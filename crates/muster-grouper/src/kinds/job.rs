@@ -18,11 +18,9 @@ pub fn shape(ask: &Ask<'_>, grouping: &mut Grouping) -> Result<(), GroupingError
     let value = ask.subject.annotation(keys::MIN_MEMBER);
     let min = annotated(grouping, &ask.subject.shown(), keys::MIN_MEMBER, value, 0, 1);
     grouping.min = Min::Members(min);
-    // A pod that is lost when others have succeeded is made again, and must not wait for the minimum to come together once more.
     // No API server takes a count that is none.
-    let completions = count("", "spec", ask.subject.spec, &["completions"]).ok().flatten();
-    if let Some(n) = completions.filter(|_| min > 1) {
-        grouping.annotations.insert(keys::MEMBERS.to_owned(), n.to_string());
+    if let Some(n) = count("", "spec", ask.subject.spec, &["completions"]).ok().flatten() {
+        grouping.ends_after(n);
     }
     Ok(())
 }

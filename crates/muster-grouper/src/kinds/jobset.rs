@@ -1,4 +1,5 @@
-//! JobSets: one group. A sub-group per replicated job, and below it one per replica, which needs all its pods.
+//! JobSets: one group. A sub-group per replicated job, and below it one per replica, which needs all its pods. All replicated jobs start
+//! together but where the JobSet says that some come after others (`startupPolicy`, `dependsOn`).
 
 use serde_json::Value;
 
@@ -21,6 +22,7 @@ pub fn shape(ask: &Ask<'_>, grouping: &mut Grouping) -> Result<(), GroupingError
     }
     let mut n_groups = 0_i64;
     let mut all = 0_i64;
+    let mut start = Start::default();
     for (i, job) in jobs.iter().enumerate() {
         let prefix = format!("spec.replicatedJobs[{i}]");
         let Some(name) = text(job, &["name"]) else {
@@ -36,6 +38,7 @@ pub fn shape(ask: &Ask<'_>, grouping: &mut Grouping) -> Result<(), GroupingError
             continue;
         }
         all += 1;
+        start.see(job);
         n_groups += replicas + 1;
         if n_groups > MOST_GROUPS as i64 {
             return Err(GroupingError::TooManyGroups {
@@ -45,13 +48,16 @@ pub fn shape(ask: &Ask<'_>, grouping: &mut Grouping) -> Result<(), GroupingError
             });
         }
         let parallelism = count(&object, &prefix, job, &["template", "spec", "parallelism"])?.unwrap_or(1);
+        // The Job controller makes no more pods than are to succeed.
+        let completions = count(&object, &prefix, job, &["template", "spec", "completions"])?;
+        let at_once = completions.map_or(parallelism, |n| n.min(parallelism));
         let members = annotated(
             grouping,
             &format!("{prefix}.template of {object}"),
             keys::MIN_MEMBER,
             annotation(job, keys::MIN_MEMBER),
             1,
-            parallelism,
+            at_once,
         );
         let mut topology = Topology::of(|key| annotation(job, key));
         if topology.topology.is_empty() || topology.has_no_level() {
@@ -70,14 +76,36 @@ pub fn shape(ask: &Ask<'_>, grouping: &mut Grouping) -> Result<(), GroupingError
             topology: topology.clone(),
         }));
     }
-    // Its controller makes one replicated job after the other, so waiting for all would be waiting for ever.
-    let in_order = text(ask.subject.spec, &["startupPolicy", "startupPolicyOrder"]) == Some("InOrder");
+    start.in_order = text(ask.subject.spec, &["startupPolicy", "startupPolicyOrder"]) == Some("InOrder");
     let value = ask.subject.annotation(keys::MIN_MEMBER);
-    let otherwise = if in_order { 1 } else { all };
-    let min = annotated(grouping, &object, keys::MIN_MEMBER, value, 1, otherwise);
+    let min = annotated(grouping, &object, keys::MIN_MEMBER, value, 1, start.at_once());
     grouping.min = Min::Subgroups(min.min(all));
     grouping.subgroup = Some(leaf_of(ask, grouping)?);
     Ok(())
+}
+
+/// In which order the controller makes the replicated jobs. Those that come later must not be waited for by the ones that they wait for:
+/// that would be waiting for ever.
+#[derive(Default)]
+struct Start {
+    in_order: bool,
+    /// Those that wait for no other.
+    n_first: i64,
+    /// One begins when another has ended, and then the ended one does not count any more.
+    in_turns: bool,
+}
+
+impl Start {
+    fn see(&mut self, job: &Value) {
+        let others = at(job, &["dependsOn"]).as_array().map_or(&[][..], Vec::as_slice);
+        self.n_first += i64::from(others.is_empty());
+        self.in_turns |= others.iter().any(|other| text(other, &["status"]) == Some("Complete"));
+    }
+
+    /// How many replicated jobs there surely are at one time.
+    fn at_once(&self) -> i64 {
+        if self.in_order || self.in_turns { 1 } else { self.n_first.max(1) }
+    }
 }
 
 fn annotation<'a>(job: &'a Value, key: &str) -> Option<&'a str> {

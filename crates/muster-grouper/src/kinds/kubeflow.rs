@@ -127,11 +127,15 @@ fn flat(
     field: &'static str,
     needed: &[&str],
 ) -> Result<(), GroupingError> {
+    let all = roles(ask, field, needed).and_then(|roles| total(&ask.subject.shown(), field, roles));
     let min = match min_available(ask)? {
         Some(min) => min,
-        None => total(&ask.subject.shown(), field, roles(ask, field, needed)?)?,
+        None => all.clone()?,
     };
     grouping.min = Min::Members(min);
+    if let Ok(all) = all {
+        grouping.ends_after(all);
+    }
     Ok(())
 }
 

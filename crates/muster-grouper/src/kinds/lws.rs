@@ -3,13 +3,15 @@
 //! The size of a replica counts the leader. Where the workers alone divide into segments, the leader comes on top of the
 //! first one; else it is the first pod of it.
 
-use super::numbers::{at, count, text};
+use super::numbers::{MOST, at, count, text};
 use super::segments::{Worker, size};
 use crate::group::{Ask, Grouping, GroupingError, Min, Subgroup, Topology};
 use crate::keys;
 
 const GROUP_INDEX: &str = "leaderworkerset.sigs.k8s.io/group-index";
 const WORKER_INDEX: &str = "leaderworkerset.sigs.k8s.io/worker-index";
+/// On a pod (annotation): how many pods its replica was made with.
+const SIZE: &str = "leaderworkerset.sigs.k8s.io/size";
 
 /// Whether this is a leader, whose group grows once it is bound.
 pub fn is_leader(pod: &muster_runtime::common::Pod) -> bool {
@@ -19,7 +21,12 @@ pub fn is_leader(pod: &muster_runtime::common::Pod) -> bool {
 pub fn shape(ask: &Ask<'_>, grouping: &mut Grouping) -> Result<(), GroupingError> {
     let object = ask.subject.shown();
     let template = at(ask.subject.spec, &["leaderWorkerTemplate"]);
-    let n = count(&object, "spec.leaderWorkerTemplate", template, &["size"])?.unwrap_or(1);
+    // When the size is changed, replicas are made anew one by one; those that run keep the one that they have.
+    let made_with = ask.pod.metadata.annotation(SIZE).and_then(|size| size.parse::<i64>().ok());
+    let n = match made_with.filter(|n| (1..=MOST).contains(n)) {
+        Some(n) => n,
+        None => count(&object, "spec.leaderWorkerTemplate", template, &["size"])?.unwrap_or(1),
+    };
     if n == 0 {
         return Err(GroupingError::BadField {
             object,

@@ -5,10 +5,10 @@
 //! | none, Pod | pod; Spark application | 1 |
 //! | Deployment | pod | 1 |
 //! | Job, or CronJob above it | Job | annotation `kai.scheduler/batch-min-member`, else 1 |
-//! | JobSet, or TrainJob above it | JobSet | all replicated jobs, each with all replicas |
+//! | JobSet, or TrainJob above it | JobSet | all replicated jobs that start together, each with all replicas |
 //! | PyTorchJob, TFJob, XGBoostJob, JAXJob, MPIJob | job | `minAvailable`, else all replicas |
 //! | RayCluster, RayJob, RayService | owner | the head and the least workers of each group |
-//! | LeaderWorkerSet | replica of it | its size |
+//! | LeaderWorkerSet | replica of it | the size that it was made with |
 //! | Knative Service | revision, or pod | `min-scale` |
 //! | AmlJob | owner | its node count |
 //! | PodGang (by label) | PodGang | the sum of its groups |

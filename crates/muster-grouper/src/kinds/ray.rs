@@ -1,4 +1,5 @@
-//! Ray: one group per RayCluster, RayJob or RayService. The head, and a sub-group per group of workers.
+//! Ray: one group per RayCluster, RayJob or RayService. The head, a sub-group per group of workers, and for a RayJob one that the pod which
+//! submits the job is in.
 
 use std::sync::Arc;
 
@@ -12,6 +13,8 @@ use crate::keys;
 const PRIORITY: &str = "ray.io/priority-class-name";
 const GROUP: &str = "ray.io/group";
 const HEAD: &str = "headgroup";
+/// Where pods of a RayJob are that are not its cluster's. Nobody waits for them: they come when the cluster runs.
+const SUBMITTER: &str = "submitter";
 
 /// Where the status of a RayJob or a RayService names its cluster; of several, the first counts.
 const CLUSTER_NAMES: [&[&str]; 3] = [
@@ -35,6 +38,7 @@ pub fn shape(ask: &Ask<'_>, grouping: &mut Grouping) -> Result<(), GroupingError
     let wish = topology(grouping, &object, at(spec, &["headGroupSpec"]), HEAD);
     grouping.subgroups.push(Subgroup { topology: wish, ..Subgroup::leaf(HEAD, 1) });
     let mut min = 1_i64;
+    let scales = at(spec, &["enableInTreeAutoscaling"]) == &Value::Bool(true);
     let groups = at(spec, &["workerGroupSpecs"]).as_array().map_or(&[][..], Vec::as_slice);
     if groups.len() >= MOST_GROUPS {
         let field = "spec.workerGroupSpecs".into();
@@ -47,21 +51,18 @@ pub fn shape(ask: &Ask<'_>, grouping: &mut Grouping) -> Result<(), GroupingError
         if suspended {
             continue;
         }
-        let replicas = count(&object, &prefix, group, &["replicas"])?.unwrap_or(0);
+        let wanted = count(&object, &prefix, group, &["replicas"])?.unwrap_or(0);
         let least = count(&object, &prefix, group, &["minReplicas"])?.unwrap_or(0);
-        if least > replicas {
-            return Err(GroupingError::BadField {
-                object,
-                field: format!("{prefix}.replicas"),
-                value: replicas.to_string(),
-                fix: format!("write at least its minReplicas, which is {least}"),
-            });
-        }
-        if replicas == 0 {
+        let most = count(&object, &prefix, group, &["maxReplicas"])?.unwrap_or(MOST);
+        // KubeRay keeps a group within its bounds, whatever is wanted.
+        let replicas = wanted.min(most).max(least);
+        if replicas == 0 && !scales {
             continue;
         }
         let hosts = count(&object, &prefix, group, &["numOfHosts"])?.unwrap_or(1);
-        let pods = (if least > 0 { least } else { replicas }).saturating_mul(hosts).min(MOST);
+        // An autoscaler writes what it would like to have into `replicas`: were that the minimum, the pods that run would be too few.
+        let needed = if scales || least > 0 { least } else { replicas };
+        let pods = needed.saturating_mul(hosts).min(MOST);
         min = min.saturating_add(pods).min(MOST);
         let name = text(group, &["groupName"]).map_or_else(|| format!("worker-group-{i}"), str::to_owned);
         let wish = topology(grouping, &object, group, &name);
@@ -71,8 +72,13 @@ pub fn shape(ask: &Ask<'_>, grouping: &mut Grouping) -> Result<(), GroupingError
     if let Some(class) = ask.subject.labels.get(PRIORITY).filter(|class| !class.is_empty()) {
         grouping.priority_class = Wish { value: class.clone(), of_workload: true };
     }
-    let own = ask.pod.metadata.labels.get(GROUP);
-    grouping.subgroup = own.filter(|own| grouping.subgroups.iter().any(|group| group.name == **own)).cloned();
+    let is_job = ask.subject.kind == "RayJob";
+    if is_job && grouping.subgroups.iter().all(|group| group.name != SUBMITTER) {
+        grouping.subgroups.push(Subgroup::leaf(SUBMITTER, 0));
+    }
+    let own = ask.pod.metadata.labels.get(GROUP).map(String::as_str).or(is_job.then_some(SUBMITTER));
+    let known = |own: &&str| grouping.subgroups.iter().any(|group| group.name == *own);
+    grouping.subgroup = own.filter(known).map(str::to_owned);
     Ok(())
 }
 

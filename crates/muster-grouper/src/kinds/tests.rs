@@ -299,6 +299,27 @@ fn jobs_say_how_many_pods_they_need_in_all() {
 }
 
 #[test]
+fn flat_training_jobs_say_how_many_pods_they_need_in_all() {
+    #[track_caller]
+    fn check(kind: &str, spec: &str, expected: Option<&str>) {
+        let job = owner(&format!("kubeflow.org/v1 {kind} t"), &format!("spec: {{{spec}}}"));
+        let grouping = Case::default().group(&pod(""), &[job]).unwrap();
+        assert_eq!(grouping.annotations.get(keys::MEMBERS).map(String::as_str), expected);
+    }
+    let roles = "tfReplicaSpecs: {PS: {replicas: 2}, Worker: {replicas: 3}}";
+    check("TFJob", roles, Some("5"));
+    check("TFJob", &format!("runPolicy: {{schedulingPolicy: {{minAvailable: 4}}}}, {roles}"), Some("5"));
+    check("TFJob", &format!("runPolicy: {{schedulingPolicy: {{minAvailable: 1}}}}, {roles}"), None);
+    check("TFJob", "runPolicy: {schedulingPolicy: {minAvailable: 4}}", None);
+    check("JAXJob", "jaxReplicaSpecs: {Worker: {replicas: 3}}", Some("3"));
+    let launcher = "mpiReplicaSpecs: {Launcher: {replicas: 1}, Worker: {replicas: 4}}";
+    check("MPIJob", launcher, Some("5"));
+    check("MPIJob", &format!("launcherCreationPolicy: WaitForWorkersReady, {launcher}"), Some("5"));
+    // A group with sub-groups has a minimum for each of them.
+    check("PyTorchJob", "pytorchReplicaSpecs: {Worker: {replicas: 4}}", None);
+}
+
+#[test]
 fn skipped_owners() {
     let workflow = owner(
         "argoproj.io/v1alpha1 Workflow w",
@@ -384,6 +405,31 @@ fn jobsets() {
         &[owner("jobset.x-k8s.io/v1alpha2 JobSet s", "spec: {replicatedJobs: [{name: a}, {name: a}]}")],
         "JobSet ns/s has two sub-groups that are both named a: rename one of its roles",
     );
+}
+
+#[test]
+fn jobsets_do_not_wait_for_what_comes_later() {
+    #[track_caller]
+    fn check_root(jobs: &str, expected: &str) {
+        let set = owner("jobset.x-k8s.io/v1alpha2 JobSet s", &format!("spec: {{replicatedJobs: [{jobs}]}}"));
+        let of_a = labels("jobset.sigs.k8s.io/replicatedjob-name: a, jobset.sigs.k8s.io/job-index: '0'");
+        check(&of_a, &[set], &format!("pg-s-u-s {expected} -> a-replica-0"));
+    }
+    let three = "(a/1[a-replica-0:1] b/1[b-replica-0:1] c/1[c-replica-0:1])";
+    check_root("{name: a}, {name: b}, {name: c}", &format!("/3 {three}"));
+    // Workers that wait for a driver that stays.
+    check_root(
+        "{name: a}, {name: b}, {name: c, dependsOn: [{name: a, status: Ready}]}",
+        &format!("/2 {three}"),
+    );
+    // Two that prepare and end, and then the one that trains: it is alone by then.
+    check_root(
+        "{name: a}, {name: b}, {name: c, dependsOn: [{name: a, status: Complete}, {name: b, status: Complete}]}",
+        &format!("/1 {three}"),
+    );
+    check_root("{name: a, dependsOn: [{name: a}]}", "/1 (a/1[a-replica-0:1])");
+    check_root("{name: a, template: {spec: {parallelism: 4, completions: 3}}}", "/1 (a/1[a-replica-0:3])");
+    check_root("{name: a, template: {spec: {parallelism: 4, completions: 9}}}", "/1 (a/1[a-replica-0:4])");
 }
 
 fn torch(rest: &str) -> [Arc<Owner>; 1] {
@@ -516,6 +562,7 @@ fn ray() {
     let cluster = "spec:\n  headGroupSpec: {template: {metadata: {annotations: {kai.scheduler/topology: t, kai.scheduler/topology-required-placement: rack}}}}\n  workerGroupSpecs:\n  - {groupName: gpu, replicas: 3, minReplicas: 2, numOfHosts: 4}\n  - {groupName: cpu, replicas: 2}\n  - {groupName: off, replicas: 5, suspend: true}\n  - {replicas: 1}\n  - {groupName: none}\n";
     let cluster = owner("ray.io/v1 RayCluster c", cluster);
     let shape = "12 (headgroup:1 @t:rack: gpu:8 cpu:2 worker-group-3:1)";
+    let job_shape = "12 (headgroup:1 @t:rack: gpu:8 cpu:2 worker-group-3:1 submitter:0)";
     check(&labels("ray.io/group: gpu"), std::slice::from_ref(&cluster), &format!("pg-c-u-c {shape} -> gpu"));
     check(
         &labels("ray.io/group: headgroup"),
@@ -530,7 +577,7 @@ fn ray() {
     check(
         &labels("ray.io/group: cpu"),
         &[cluster.clone(), job.clone()],
-        &format!("pg-j-u-j {shape} -> cpu class=high"),
+        &format!("pg-j-u-j {job_shape} -> cpu class=high"),
     );
     let reference = Reference {
         api_version: "ray.io/v1".into(),
@@ -539,7 +586,11 @@ fn ray() {
         uid: "".into(),
     };
     let case = Case { also: vec![(reference.clone(), Some(cluster))], ..Case::default() };
-    case.check("", &[owner("batch/v1 Job submit", ""), job.clone()], &format!("pg-j-u-j {shape} class=high"));
+    case.check(
+        "",
+        &[owner("batch/v1 Job submit", ""), job.clone()],
+        &format!("pg-j-u-j {job_shape} -> submitter class=high"),
+    );
     check("", &[owner("batch/v1 Job submit", ""), job], "more must be read first");
     check(
         "",
@@ -549,13 +600,34 @@ fn ray() {
     check(
         "",
         &[owner("ray.io/v1 RayCluster c", "spec: {workerGroupSpecs: [{replicas: 1, minReplicas: 2}]}")],
-        "spec.workerGroupSpecs[0].replicas of RayCluster ns/c is 1: write at least its minReplicas, which is 2",
+        "pg-c-u-c 3 (headgroup:1 worker-group-0:2)",
+    );
+    check(
+        "",
+        &[owner("ray.io/v1 RayCluster c", "spec: {workerGroupSpecs: [{replicas: 5, maxReplicas: 3}]}")],
+        "pg-c-u-c 4 (headgroup:1 worker-group-0:3)",
     );
     check(
         &labels("ray.io/group: GPU_1"),
         &[owner("ray.io/v1 RayCluster c", "spec: {workerGroupSpecs: [{groupName: GPU_1, replicas: 1}]}")],
         &format!("pg-c-u-c 2 (headgroup:1 {0}:1) -> {0}", crate::group::subgroup_name("GPU_1")),
     );
+}
+
+#[test]
+fn ray_clusters_that_scale_by_themselves_need_their_lower_bounds_only() {
+    let cluster = |rest: &str| {
+        let spec = format!(
+            "spec: {{{rest} workerGroupSpecs: [{{groupName: a, replicas: 6}}, {{groupName: b, replicas: 4, minReplicas: 1, numOfHosts: 2}}, {{groupName: c}}]}}"
+        );
+        [owner("ray.io/v1 RayCluster c", &spec)]
+    };
+    check(
+        &labels("ray.io/group: c"),
+        &cluster("enableInTreeAutoscaling: true,"),
+        "pg-c-u-c 3 (headgroup:1 a:0 b:2 c:0) -> c",
+    );
+    check("", &cluster("enableInTreeAutoscaling: false,"), "pg-c-u-c 9 (headgroup:1 a:6 b:2)");
 }
 
 fn lws(spec: &str) -> [Arc<Owner>; 2] {
@@ -599,6 +671,23 @@ fn leader_worker_sets() {
         &lws("leaderWorkerTemplate: {size: 0}"),
         "spec.leaderWorkerTemplate.size of LeaderWorkerSet ns/l is 0: write at least 1, for the leader",
     );
+}
+
+#[test]
+fn replicas_keep_the_size_that_they_were_made_with() {
+    let of = |index: &str, size: &str| {
+        format!(
+            "metadata: {{labels: {{leaderworkerset.sigs.k8s.io/group-index: '2', leaderworkerset.sigs.k8s.io/worker-index: '{index}'}}, annotations: {{leaderworkerset.sigs.k8s.io/size: '{size}'}}}}"
+        )
+    };
+    let grown = lws("leaderWorkerTemplate: {size: 6}");
+    check(&of("1", "4"), &grown, "pg-l-u-l-group-2 4 (leader:1 workers:3) -> workers");
+    check(&of("1", "6"), &grown, "pg-l-u-l-group-2 6 (leader:1 workers:5) -> workers");
+    for odd in ["0", "-1", "many", ""] {
+        check(&of("1", odd), &grown, "pg-l-u-l-group-2 6 (leader:1 workers:5) -> workers");
+    }
+    let cut = lws("leaderWorkerTemplate: {size: 7, subGroupPolicy: {subGroupSize: 2}}");
+    check(&of("4", "5"), &cut, "pg-l-u-l-group-2 5 (segment-0[leader:1 workers:2] segment-1:2) -> segment-1");
 }
 
 #[test]
@@ -742,11 +831,7 @@ fn left_alone() {
     let job = [owner("batch/v1 Job j", "")];
     for text in [
         "metadata: {annotations: {kai.scheduler/skip-podgrouper: 'true'}}",
-        "metadata: {annotations: {scheduling.k8s.io/group-name: g}}",
-        "metadata: {annotations: {scheduling.volcano.sh/group-name: g}}",
         "metadata: {annotations: {kubernetes.io/config.mirror: x}}",
-        "metadata: {labels: {pod-group.scheduling.sigs.k8s.io: g}}",
-        "metadata: {labels: {scheduler.tensorstack.dev/group-name: g}}",
         "spec: {schedulingGroup: {podGroupName: g}}",
         "spec: {workloadRef: {name: w}}",
     ] {
@@ -758,9 +843,23 @@ fn left_alone() {
     check(
         "",
         &[owner("batch/v1 Job j", "metadata: {annotations: {kai.scheduler/skip-podgrouper: 'true'}}")],
-        "left alone",
+        "Job ns/j has the annotation kai.scheduler/skip-podgrouper: \"true\", so its pods are put into no PodGroup and wait until somebody names one in their annotation pod-group-name. Take the annotation away, or write it on the pods themselves if each may start alone",
     );
     check("metadata: {annotations: {kai.scheduler/skip-podgrouper: 'false'}}", &job, "pg-j-u-j 1");
+}
+
+#[test]
+fn keys_of_other_systems_say_nothing() {
+    let job = [owner("batch/v1 Job j", "")];
+    for text in [
+        "metadata: {annotations: {scheduling.k8s.io/group-name: g}}",
+        "metadata: {annotations: {scheduling.volcano.sh/group-name: g}}",
+        "metadata: {annotations: {gang.scheduling.koordinator.sh/name: g}}",
+        "metadata: {labels: {pod-group.scheduling.sigs.k8s.io: g}}",
+        "metadata: {labels: {scheduler.tensorstack.dev/group-name: g}}",
+    ] {
+        check(text, &job, "pg-j-u-j 1");
+    }
 }
 
 mod hostile {
@@ -777,7 +876,7 @@ mod hostile {
             (0i64..9).prop_map(Value::from),
             any::<f64>().prop_map(Value::from),
             "\\PC{0,8}".prop_map(Value::from),
-            prop::sample::select(vec!["a", "Worker", "InOrder", "LeaderReady", "LeaderExcluded"])
+            prop::sample::select(vec!["a", "Worker", "InOrder", "Complete", "LeaderReady", "LeaderExcluded"])
                 .prop_map(Value::from),
         ];
         let keys = prop::sample::select(vec![
@@ -799,6 +898,10 @@ mod hostile {
             "workerGroupSpecs",
             "groupName",
             "minReplicas",
+            "maxReplicas",
+            "enableInTreeAutoscaling",
+            "dependsOn",
+            "status",
             "numOfHosts",
             "leaderWorkerTemplate",
             "size",
@@ -848,6 +951,7 @@ mod hostile {
             "kubeflow.org/v1beta1 Notebook",
             "ray.io/v1 RayCluster",
             "ray.io/v1 RayJob",
+            "ray.io/v1 RayService",
             "leaderworkerset.x-k8s.io/v1 LeaderWorkerSet",
             "serving.knative.dev/v1 Service",
             "argoproj.io/v1alpha1 Workflow",
@@ -883,6 +987,7 @@ mod hostile {
             "spark-app-selector",
             "leaderworkerset.sigs.k8s.io/group-index",
             "leaderworkerset.sigs.k8s.io/worker-index",
+            "leaderworkerset.sigs.k8s.io/size",
         ]);
         let values =
             prop_oneof!["\\PC{0,12}", "[0-9]{1,30}", Just("worker".to_owned()), Just("0".to_owned())];

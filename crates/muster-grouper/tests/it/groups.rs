@@ -367,7 +367,53 @@ async fn only_some_namespaces_and_pods() {
     cluster.rest().await;
     cluster.create(PODS, bare("b", json!({"labels": {"gang": "yes"}}))).await;
     cluster.create(PODS, bare("c", json!({"labels": {"gang": "no"}}))).await;
-    cluster.until_groups("pg-b 1 ×1, none ×2").await;
+    // What was there before is as good as new.
+    cluster.until_groups("pg-a 1 ×1, pg-b 1 ×1, none ×1").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_priority_class_that_comes_later() {
+    let cluster = cluster().await;
+    cluster.group(Options::default());
+    let mut late = job("train", 3, json!({}));
+    late["metadata"]["labels"] = json!({"priorityClassName": "late"});
+    cluster.create(JOBS, late).await;
+    let classes = async |cluster: &Cluster| {
+        let groups: Vec<PodGroup> = cluster.list().await;
+        groups.iter().map(|group| group.spec["priorityClassName"].as_str().unwrap().to_owned()).collect()
+    };
+    cluster.until_groups("pg-train 1 ×3").await;
+    cluster.until("train", classes).await;
+    cluster.rest().await;
+    assert!(warnings(&cluster).await.contains("\"late\", which does not exist"));
+    cluster.take_asked();
+    let class = |name: &str| {
+        json!({
+            "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": 70,
+        })
+    };
+    for name in ["other", "late"] {
+        cluster.create("/apis/scheduling.k8s.io/v1/priorityclasses", class(name)).await;
+    }
+    cluster.until("late", classes).await;
+    cluster.rest().await;
+    assert_eq!(cluster.take_asked(), "PATCH podgroups ×1");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_that_is_skipped_is_said() {
+    let cluster = cluster().await;
+    cluster.group(Options::default());
+    cluster.create(JOBS, job("train", 3, json!({"kai.scheduler/skip-podgrouper": "true"}))).await;
+    cluster.until_groups("none ×3").await;
+    cluster.rest().await;
+    assert_eq!(
+        warnings(&cluster).await,
+        "Job default/train has the annotation kai.scheduler/skip-podgrouper: \"true\", so its pods are put into no PodGroup and wait until somebody names one in their annotation pod-group-name. Take the annotation away, or write it on the pods themselves if each may start alone",
+    );
+    let change = json!({"metadata": {"annotations": {"kai.scheduler/skip-podgrouper": null}}});
+    cluster.api.patch_path(&format!("{JOBS}/train"), Patch::Merge, &change).await.unwrap();
+    cluster.until_groups("pg-train 1 ×3").await;
 }
 
 #[tokio::test(start_paused = true)]
