@@ -65,6 +65,16 @@ const ANNOTATIONS: &[&str] = &[
     CONTAINER,
 ];
 
+/// By which pods join groups of systems that come with a scheduler of their own: ours does not look at them.
+const OF_OTHERS: &[(&str, Place, &str)] = &[
+    ("scheduling.k8s.io/group-name", Place::Annotation, "Volcano's scheduler"),
+    ("scheduling.volcano.sh/group-name", Place::Annotation, "Volcano's scheduler"),
+    ("gang.scheduling.koordinator.sh/name", Place::Annotation, "Koordinator's scheduler"),
+    ("pod-group.scheduling.sigs.k8s.io", Place::Label, "the coscheduling plugin"),
+    ("pod-group.scheduling.sigs.k8s.io/name", Place::Label, "the coscheduling plugin"),
+    ("scheduler.tensorstack.dev/group-name", Place::Label, "T9k's scheduler"),
+];
+
 /// Keys without a prefix that people misspell and that nothing else would mean.
 const BARE: &[&str] = &[FRACTION, MEMORY, DEVICES, CONTAINER, POD_GROUP];
 
@@ -106,6 +116,11 @@ pub(crate) fn check(metadata: &Value, path: &str, queue_label: &str, verdict: &m
             let message = match meant(key, place, queue_label) {
                 Meant::Itself => continue,
                 Meant::Nothing => "no such key; it has no effect".to_owned(),
+                Meant::OfOthers(_) if map(Place::Annotation).contains_key(POD_GROUP) => continue,
+                Meant::OfOthers(reader) => format!(
+                    "is read by {reader} only; with this scheduler pods are grouped by their owner, or by the annotation \
+                     {POD_GROUP}"
+                ),
                 // Whoever has the right key too knows what they do.
                 Meant::Other(right, in_place) if map(in_place).contains_key(right) => continue,
                 Meant::Other(right, in_place) if right == key => {
@@ -131,6 +146,8 @@ enum Meant<'a> {
     Itself,
     /// One of ours, in its right place.
     Other(&'a str, Place),
+    /// One that this other scheduler reads.
+    OfOthers(&'static str),
     /// It has our prefix, and there is nothing like it.
     Nothing,
 }
@@ -144,6 +161,9 @@ fn meant<'a>(key: &str, place: Place, queue_label: &'a str) -> Meant<'a> {
         (Place::Annotation, Some(label), _) => return Meant::Other(label, Place::Label),
         (Place::Label, _, Some(annotation)) => return Meant::Other(annotation, Place::Annotation),
         _ => {}
+    }
+    if let Some((.., reader)) = OF_OTHERS.iter().find(|(other, at, _)| *other == key && *at == place) {
+        return Meant::OfOthers(reader);
     }
     let (prefix, name) = key.split_once('/').unwrap_or(("", key));
     let folded = spelling::fold(name);
@@ -211,6 +231,21 @@ mod tests {
             json!({"annotations": {"volcano.sh/queue-name": "q", "prometheus.io/scrape": "true"}}),
             &[],
         );
+    }
+
+    #[test]
+    fn groups_of_other_systems() {
+        let grouped =
+            "with this scheduler pods are grouped by their owner, or by the annotation pod-group-name";
+        for (key, place, reader) in OF_OTHERS {
+            let field = place.field();
+            check_keys(
+                json!({field: {*key: "g"}}),
+                &[&format!("metadata.{field}[{key}]: is read by {reader} only; {grouped}")],
+            );
+        }
+        check_keys(json!({"annotations": {"scheduling.k8s.io/group-name": "g", "pod-group-name": "g"}}), &[]);
+        check_keys(json!({"labels": {"scheduling.k8s.io/group-name": "g"}}), &[]);
     }
 
     #[test]

@@ -34,6 +34,11 @@ impl<'a> Share<'a> {
     pub fn is_asked(&self) -> bool {
         self.fraction.is_some() || self.memory.is_some()
     }
+
+    /// The container that gets the share, if one is asked for.
+    pub fn sharer(&self, pod: &Value) -> Option<Slot> {
+        if self.is_asked() { Slot::of(pod, self.container) } else { None }
+    }
 }
 
 /// A container of a pod by its place in the lists.
@@ -112,6 +117,8 @@ pub(crate) fn asks_whole_gpu(container: &Value) -> bool {
 /// Whether a container asks for a device that the device plugin puts into its environment.
 pub(crate) fn asks_gpu_device(container: &Value) -> bool {
     let limits = container["resources"]["limits"].as_object();
-    let has_slice = limits.into_iter().flatten().any(|(resource, _)| resource.starts_with("nvidia.com/mig-"));
+    let has_slice = limits.into_iter().flatten().any(|(resource, amount)| {
+        resource.starts_with("nvidia.com/mig-") && quantity(amount).is_some_and(|amount| !amount.is_zero())
+    });
     has_slice || asks_whole_gpu(container)
 }

@@ -16,6 +16,8 @@ pub(super) const AUTHORITY_LIFE: Duration = Duration::from_secs(3650 * 86_400);
 const OVERLAP: Duration = Duration::from_secs(365 * 86_400);
 /// How long a new authority is only trusted and does not sign: long enough for every registration to carry it.
 const SETTLE: Duration = DAY;
+/// What was made so far in the future was made by a clock that was wrong. Clocks of replicas differ by less.
+const AHEAD: Duration = Duration::from_secs(3600);
 
 /// Everything that is kept.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,8 +72,9 @@ pub(super) enum Step {
 
 /// The next step, if anything is to do.
 pub(super) fn plan(chest: &Chest, names: &[String], now: Timestamp) -> Option<Step> {
-    if let Some(ended) = chest.authorities.iter().find(|authority| authority.expires <= now) {
-        return Some(Step::Forget { authority: ended.name.clone() });
+    let is_void = |authority: &&Authority| authority.expires <= now || is_ahead(authority.made, now);
+    if let Some(void) = chest.authorities.iter().find(is_void) {
+        return Some(Step::Forget { authority: void.name.clone() });
     }
     let Some(newest) = chest.authorities.last() else { return Some(Step::MakeAuthority) };
     if until(now, newest.expires) <= OVERLAP {
@@ -81,10 +84,16 @@ pub(super) fn plan(chest: &Chest, names: &[String], now: Timestamp) -> Option<St
     let issuer = settled.or(chest.authorities.first()).map(|authority| authority.name.clone())?;
     let is_good = chest.leaf.as_ref().is_some_and(|leaf| {
         now < renewal(leaf)
+            && !is_ahead(leaf.made, now)
             && leaf.names == names
             && chest.authorities.iter().any(|authority| authority.name == leaf.issuer)
     });
     (!is_good).then_some(Step::MakeLeaf { issuer })
+}
+
+/// Nobody takes it yet, and by its own dates it would be kept for long.
+fn is_ahead(made: Timestamp, now: Timestamp) -> bool {
+    made > later(now, AHEAD)
 }
 
 /// When two thirds of its life have passed.
@@ -186,6 +195,22 @@ mod tests {
         assert_eq!(settle(&mut chest, day(60)), "leaf by ca0");
         let other = vec!["b".to_owned()];
         assert_eq!(plan(&chest, &other, day(61)), Some(Step::MakeLeaf { issuer: "ca0".into() }));
+    }
+
+    #[test]
+    fn made_by_a_clock_that_was_ahead() {
+        let mut chest = Chest::default();
+        settle(&mut chest, day(1000));
+        // Clocks of replicas are never quite the same.
+        let behind = day(1000).checked_sub(jiff::SignedDuration::from_mins(59)).unwrap();
+        assert_eq!(settle(&mut chest, behind), "");
+        assert_eq!(settle(&mut chest, day(10)), "-ca1000, +ca10, leaf by ca10");
+        // Only what it shows, by an authority from before.
+        let mut leaf = chest.leaf.clone().unwrap();
+        leaf.made = day(50);
+        leaf.expires = later(day(50), LEAF_LIFE);
+        chest.leaf = Some(leaf);
+        assert_eq!(settle(&mut chest, day(11)), "leaf by ca10");
     }
 
     #[test]

@@ -194,16 +194,12 @@ fn config_map_prefix(pod: &Value, uid: &str) -> String {
     format!("{name}-{letters}-shared-gpu")
 }
 
-/// Containers without a GPU see none, whatever their image says.
+/// Containers that the device plugin gives no GPU see none, whatever their image says. Devices of claims do not come by this variable
+/// (their drivers set it to `void` themselves), and a claim may be for anything.
 fn hide_devices(pod: &mut Value) {
-    let share = Share::of(pod);
-    let sharer = if share.is_asked() { Slot::of(pod, share.container) } else { None };
+    let sharer = Share::of(pod).sharer(pod);
     let hidden: Vec<Slot> = share::containers(pod)
-        .filter(|(slot, container)| {
-            let has_claims =
-                container["resources"]["claims"].as_array().is_some_and(|claims| !claims.is_empty());
-            Some(*slot) != sharer && !has_claims && !share::asks_gpu_device(container)
-        })
+        .filter(|(slot, container)| Some(*slot) != sharer && !share::asks_gpu_device(container))
         .map(|(slot, _)| slot)
         .collect();
     for slot in hidden {
@@ -434,6 +430,8 @@ mod tests {
                 {"name": "plain"},
                 {"name": "gpu", "resources": {"limits": {"nvidia.com/gpu": 1}}},
                 {"name": "mig", "resources": {"limits": {"nvidia.com/mig-1g.5gb": 1}}},
+                {"name": "no-mig", "resources": {"limits": {"nvidia.com/mig-1g.5gb": 0}}},
+                {"name": "no-gpu", "resources": {"limits": {"nvidia.com/gpu": "0"}}},
                 {"name": "dra", "resources": {"claims": [{"name": "c"}]}},
                 {"name": "own", "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "none"}]},
             ]),
@@ -445,7 +443,18 @@ mod tests {
             .iter()
             .map(|c| format!("{} {}", c["name"].as_str().unwrap(), c["env"][0]["value"]))
             .collect();
-        assert_eq!(shown, ["plain \"void\"", "gpu null", "mig null", "dra null", "own \"none\""]);
+        assert_eq!(
+            shown,
+            [
+                "plain \"void\"",
+                "gpu null",
+                "mig null",
+                "no-mig \"void\"",
+                "no-gpu \"void\"",
+                "dra \"void\"",
+                "own \"none\"",
+            ]
+        );
     }
 
     #[test]

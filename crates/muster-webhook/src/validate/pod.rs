@@ -17,7 +17,14 @@ use crate::world::World;
 pub fn validate(asked: &Asked<'_>, settings: &Settings, world: &dyn World) -> Verdict {
     let (pod, old) = (asked.object, asked.old);
     match asked.operation {
-        Operation::Create => judge(pod, asked.namespace, settings, world),
+        Operation::Create => {
+            let mut verdict = judge(pod, asked.namespace, settings, world);
+            let is_ours = settings.is_ours(defaults::scheduler(pod, asked.namespace, settings, world));
+            if is_ours && pod["metadata"]["ownerReferences"].as_array().is_none_or(Vec::is_empty) {
+                min_member_of_no_job(&pod["metadata"], "metadata", &mut verdict);
+            }
+            verdict
+        }
         Operation::Update => {
             let is_same = |field: &str| pod["metadata"][field] == old["metadata"][field];
             // Binding, status and most of what controllers write changes neither.
@@ -26,7 +33,12 @@ pub fn validate(asked: &Asked<'_>, settings: &Settings, world: &dyn World) -> Ve
             {
                 return Verdict::default();
             }
-            judge(pod, asked.namespace, settings, world).since(&judge(old, asked.namespace, settings, world))
+            let before = judge(old, asked.namespace, settings, world);
+            let mut verdict = judge(pod, asked.namespace, settings, world).since(&before);
+            if settings.is_ours(defaults::scheduler(old, asked.namespace, settings, world)) {
+                kept_share(pod, old, &mut verdict);
+            }
+            verdict
         }
         Operation::Delete | Operation::Connect => Verdict::default(),
     }
@@ -177,6 +189,40 @@ fn gpu_share(pod: &Value, settings: &Settings, verdict: &mut Verdict) {
     }
 }
 
+/// What a pod holds is reckoned by its annotations: once it has a node, they stay as they are.
+fn kept_share(pod: &Value, old: &Value, verdict: &mut Verdict) {
+    let has_node = old["spec"]["nodeName"].as_str().is_some_and(|node| !node.is_empty());
+    let differs = |key: &str| {
+        let at = |pod: &Value| pod["metadata"]["annotations"][key].clone();
+        at(pod) != at(old)
+    };
+    for key in [keys::FRACTION, keys::MEMORY, keys::DEVICES, keys::CONTAINER, keys::MPS] {
+        if has_node && differs(key) {
+            verdict.refuse(
+                annotation(key),
+                "cannot be changed once the pod has a node, because its part of the GPU is taken already; make a new pod",
+            );
+        }
+    }
+    let was_wired = !old["metadata"]["annotations"][keys::CONFIG_MAP].is_null();
+    if (was_wired || has_node) && differs(keys::CONFIG_MAP) {
+        verdict.refuse(
+            annotation(keys::CONFIG_MAP),
+            "cannot be changed, because the pod's containers refer to the config map of this name; leave it as it was",
+        );
+    }
+}
+
+/// The minimum of a gang, where nobody looks for it.
+pub(crate) fn min_member_of_no_job(metadata: &Value, path: &str, verdict: &mut Verdict) {
+    if !metadata["annotations"][keys::MIN_MEMBER].is_null() {
+        verdict.warn(
+            format_args!("{path}.annotations[{}]", keys::MIN_MEMBER),
+            "has no effect here; it is read from Jobs and JobSets",
+        );
+    }
+}
+
 /// A plain decimal strictly between 0 and 1.
 fn is_fraction(text: &str) -> bool {
     // A quantity may end in a suffix, a float may be infinite: it must be good as both.
@@ -187,6 +233,7 @@ fn is_fraction(text: &str) -> bool {
 /// Devices are handed out, not chosen: a container may not name the ones that it sees.
 fn visible_devices(pod: &Value, verdict: &mut Verdict) {
     let prefix = pod["metadata"]["annotations"][keys::CONFIG_MAP].as_str();
+    let sharer = Share::of(pod).sharer(pod);
     for (slot, container) in share::containers(pod) {
         let env = container["env"].as_array().map(Vec::as_slice).unwrap_or_default();
         for (n, variable) in env.iter().enumerate() {
@@ -194,8 +241,10 @@ fn visible_devices(pod: &Value, verdict: &mut Verdict) {
                 continue;
             }
             let source = &variable["valueFrom"]["configMapKeyRef"];
-            let is_ours =
-                prefix.is_some_and(|prefix| source["name"] == share::config_map(prefix, slot).as_str());
+            // The binder fills this map for a pod that shares a GPU, and for no other: anybody could make one of that name.
+            let is_ours = sharer == Some(slot)
+                && source["key"] == defaults::VISIBLE_DEVICES
+                && prefix.is_some_and(|prefix| source["name"] == share::config_map(prefix, slot).as_str());
             let is_nothing = variable["valueFrom"].is_null()
                 && matches!(variable["value"].as_str(), None | Some("" | "void" | "none"));
             if !is_ours && !is_nothing {
@@ -229,13 +278,14 @@ pub(crate) fn values(metadata: &Value, verdict: &mut Verdict) {
             format_args!("{} is ignored; write a whole number", quote(&value)),
         );
     }
-    for key in [keys::MIN_MEMBER, keys::SEGMENT_SIZE] {
+    // A minimum of 0 is no gang, and a segment of 0 pods is none.
+    for (key, least) in [(keys::MIN_MEMBER, 0), (keys::SEGMENT_SIZE, 1)] {
         if let Some(value) = at("annotations", key)
-            && !value.parse::<i32>().is_ok_and(|n| n > 0)
+            && !value.trim().parse::<i32>().is_ok_and(|n| n >= least)
         {
             verdict.warn(
                 format_args!("metadata.annotations[{key}]"),
-                format_args!("{} is ignored; write a whole number from 1 on", quote(&value)),
+                format_args!("{} is ignored; write a whole number from {least} on", quote(&value)),
             );
         }
     }
@@ -538,6 +588,16 @@ mod tests {
                 expected,
             );
         }
+        // Without a share nobody fills the map but the user.
+        let unshared = json!({"runai/shared-gpu-configmap": "mine"});
+        let world = Given::default();
+        check_with(&settings, &world, pod(unshared, json!({}), variable(from("mine-0"))), &[refused]);
+        let of_another = json!({
+            "runai/shared-gpu-configmap": "mine", "gpu-fraction": "0.5", "gpu-fraction-container-name": "init",
+        });
+        check_with(&settings, &world, pod(of_another, json!({}), variable(from("mine-0"))), &[refused]);
+        let odd = json!({"valueFrom": {"configMapKeyRef": {"name": "mine-0", "key": "ALL"}}});
+        check_with(&settings, &world, pod(annotations, json!({}), variable(odd)), &[refused]);
         let all = pod(json!({}), json!({}), variable(json!({"value": "all"})));
         check_with(&Settings::default(), &Given::default(), all, &[]);
     }
@@ -602,11 +662,26 @@ mod tests {
                 "kai.scheduler/topology-required-placement": "rack", "pod-group-name": "not-there-yet",
             }),
             &[
-                "W metadata.annotations[kai.scheduler/batch-min-member]: \"0\" is ignored; write a whole number from 1 on",
                 "W metadata.annotations[kai.scheduler/preemption-delay]: \"5 minutes\" is ignored; write a duration such \
                  as 90s or 1h30m",
                 "W metadata.annotations[kai.scheduler/topology-required-placement]: has no effect without the annotation \
                  kai.scheduler/topology",
+                "W metadata.annotations[kai.scheduler/batch-min-member]: has no effect here; it is read from Jobs and JobSets",
+            ],
+        );
+        let mut of_job = pod(
+            json!({"kai.scheduler/batch-min-member": "-1", "kai.scheduler/segment-size": "0"}),
+            json!({}),
+            json!([]),
+        );
+        of_job["metadata"]["ownerReferences"] = json!([{"kind": "Job", "name": "j"}]);
+        check_with(
+            &Settings::default(),
+            &world,
+            of_job,
+            &[
+                "W metadata.annotations[kai.scheduler/batch-min-member]: \"-1\" is ignored; write a whole number from 0 on",
+                "W metadata.annotations[kai.scheduler/segment-size]: \"0\" is ignored; write a whole number from 1 on",
             ],
         );
     }
@@ -643,6 +718,48 @@ mod tests {
             old: &good,
         };
         assert!(!validate(&asked, &Settings::default(), &Given::default()).allows());
+    }
+
+    #[test]
+    fn the_share_of_a_running_pod_stays() {
+        #[track_caller]
+        fn check_update(node: &str, change: (&str, Option<&str>), expected: Option<&str>) {
+            let annotations = json!({"gpu-fraction": "0.5", "runai/shared-gpu-configmap": "mine", "x": "y"});
+            let mut old = pod(annotations, json!({}), json!([{"name": "a"}]));
+            old["spec"]["nodeName"] = json!(node);
+            let mut new = old.clone();
+            new["metadata"]["annotations"][change.0] = json!(change.1);
+            if change.1.is_none() {
+                new["metadata"]["annotations"].as_object_mut().unwrap().remove(change.0);
+            }
+            let asked = Asked {
+                operation: Operation::Update,
+                namespace: "ns",
+                name: "p",
+                uid: "u",
+                object: &new,
+                old: &old,
+            };
+            let refused = validate(&asked, &Settings::default(), &Given::default()).errors;
+            let fields: Vec<&str> = refused.iter().map(|error| error.field.as_str()).collect();
+            assert_eq!(fields, expected.into_iter().collect::<Vec<_>>(), "{change:?}");
+        }
+        let fraction = Some("metadata.annotations[gpu-fraction]");
+        check_update("n", ("gpu-fraction", Some("0.1")), fraction);
+        check_update("n", ("gpu-fraction", None), fraction);
+        check_update("", ("gpu-fraction", Some("0.1")), None);
+        let devices = "gpu-fraction-num-devices";
+        check_update("n", (devices, Some("2")), Some("metadata.annotations[gpu-fraction-num-devices]"));
+        check_update("n", ("mps", Some("true")), Some("metadata.annotations[mps]"));
+        let map = Some("metadata.annotations[runai/shared-gpu-configmap]");
+        check_update("n", ("runai/shared-gpu-configmap", Some("theirs")), map);
+        check_update("", ("runai/shared-gpu-configmap", Some("theirs")), map);
+        check_update("", ("runai/shared-gpu-configmap", None), map);
+        // What the binder, the grouper and users write besides.
+        for key in ["received-resource-type", "pod-group-name", "kai.scheduler/numa-placement-predicted", "x"]
+        {
+            check_update("n", (key, Some("1")), None);
+        }
     }
 
     #[test]
