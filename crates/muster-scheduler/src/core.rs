@@ -181,7 +181,7 @@ pub struct Mark {
 /// What becomes of our entry among the conditions of a PodGroup that say why it waits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Entry {
-    /// There is none, and none is due: others of its pods are yet to come, or room is being made, or it runs and only its surplus waits.
+    /// There is none, and none is due.
     Absent,
     /// It is written, beside those of other pools.
     Write {
@@ -258,6 +258,8 @@ pub struct Core {
     failures: BTreeMap<Key, (Name, u32)>,
     /// Groups that do not want their pods marked as unschedulable.
     unmarked: BTreeSet<Key>,
+    /// Groups that want one try in each pool: what is written on them as the reason gives them up.
+    once: BTreeSet<Key>,
     /// What was said about gangs that wait.
     told: BTreeMap<Key, Told>,
     /// Pods that say that they cannot be placed, or were just told to, by their uids.
@@ -330,6 +332,7 @@ impl Core {
             flights: BTreeMap::new(),
             failures: BTreeMap::new(),
             unmarked: BTreeSet::new(),
+            once: BTreeSet::new(),
             told: BTreeMap::new(),
             marked: BTreeSet::new(),
             fresh: BTreeSet::new(),
@@ -668,6 +671,11 @@ impl Core {
                 } else if !self.unmarked.is_empty() {
                     self.unmarked.remove(&key());
                 }
+                if field("/spec/schedulingBackoff").and_then(Value::as_i64) == Some(1) {
+                    self.once.insert(key());
+                } else if !self.once.is_empty() {
+                    self.once.remove(&key());
+                }
             }
             _ => {}
         }
@@ -695,6 +703,7 @@ impl Core {
             }
             Kind::PodGroup => {
                 self.unmarked.remove(&key);
+                self.once.remove(&key);
                 self.conditions.remove(&key);
             }
             Kind::BindRequest => drop(self.hopeless.remove(&key)),
@@ -1056,9 +1065,17 @@ impl Core {
     fn first_told(&self, refusal: &Refusal, now: Time) -> Told {
         let ours = self.conditions.get(&refusal.gang).and_then(|seen| seen.ours.as_ref());
         let last = ours
-            .filter(|entry| is_due(refusal) && entry.message == crate::words::waits(refusal))
+            .filter(|entry| self.is_due(refusal) && entry.message == crate::words::waits(refusal))
             .map(|_| (now, refusal.clone()));
         Told { gang: self.group_ref(&refusal.gang), since: now, last, n_numbers: 0, entry: ours.is_some() }
+    }
+
+    /// Whether a group is to have an entry that says why it waits. One that wants a single try per pool is given up by it, so a place must have
+    /// been looked for and not found; and what runs is not given up for its surplus.
+    fn is_due(&self, refusal: &Refusal) -> bool {
+        let is_tried =
+            |reason: &Reason| !matches!(reason, Reason::NotReady { .. } | Reason::Pipelined { .. });
+        !self.once.contains(&refusal.gang) || (refusal.placed == 0 && refusal.reasons.iter().all(is_tried))
     }
 
     /// What there is to say about a gang that waits, if anything. In: pods of it that came lately.
@@ -1092,7 +1109,7 @@ impl Core {
             let seen = self.conditions.get(&refusal.gang);
             let others = || seen.map(|seen| seen.others.clone()).unwrap_or_default();
             let ours = seen.and_then(|seen| seen.ours.as_ref());
-            if is_due(refusal) {
+            if self.is_due(refusal) {
                 let since = ours.and_then(|ours| ours.since.clone());
                 let transitions = seen.map_or(0, |seen| seen.transitions);
                 entry = Entry::Write { others: others(), transitions, since };
@@ -1177,12 +1194,6 @@ impl Told {
 
 fn kind_of(refusal: &Refusal) -> Option<std::mem::Discriminant<Reason>> {
     refusal.reasons.first().map(std::mem::discriminant)
-}
-
-/// Whether the group is to have an entry that says why it waits: it is complete, it was looked for a place for it, and it has none.
-fn is_due(refusal: &Refusal) -> bool {
-    let is_tried = |reason: &Reason| !matches!(reason, Reason::NotReady { .. } | Reason::Pipelined { .. });
-    refusal.placed == 0 && refusal.reasons.iter().all(is_tried)
 }
 
 /// A pod that was told that it cannot be placed.
@@ -1584,19 +1595,27 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_is_due_only_where_a_place_was_looked_for_and_not_found() {
+    fn who_wants_one_try_per_pool_is_not_given_up_before_it_had_it() {
         let core = &mut core();
-        // It lacks a pod: whoever wants one try per pool has not had it yet.
-        check(core, 0, vec![node("n", 8), group("g", 2), pod("a", "g", 9)], &[]);
-        let output = core.step(vec![], Time(1_000)).unwrap();
-        assert_eq!(output.waiting[0].entry, Entry::Absent);
-        let output = core.step(vec![pod("b", "g", 9)], Time(3_000)).unwrap();
-        assert!(matches!(output.waiting[0].entry, Entry::Write { .. }));
+        let once = |name: &str, min: u32| {
+            put(
+                Kind::PodGroup,
+                json!({"metadata": {"namespace": "ns", "name": name, "uid": format!("u-{name}")},
+                    "spec": {"minMember": min, "queue": "q", "schedulingBackoff": 1}}),
+            )
+        };
+        let entries = |core: &mut Core, inputs: Vec<Input>, now: i64| -> Vec<bool> {
+            let output = core.step(inputs, Time(now)).unwrap();
+            output.waiting.iter().map(|w| matches!(w.entry, Entry::Write { .. })).collect()
+        };
+        // It lacks a pod; so does another, which may be told.
+        entries(core, vec![node("n", 8), once("g", 2), pod("a", "g", 9), group("f", 2), pod("z", "f", 1)], 0);
+        assert_eq!(entries(core, vec![], 1_000), [true, false]);
+        assert_eq!(entries(core, vec![pod("b", "g", 9)], 3_000), [true]);
         // It runs, and its surplus waits.
-        let output = core.step(vec![group("h", 1), pod("c", "h", 8), pod("d", "h", 8)], Time(4_000)).unwrap();
+        let output = core.step(vec![once("h", 1), pod("c", "h", 8), pod("d", "h", 8)], Time(4_000)).unwrap();
         assert_eq!(output.placements.len(), 1);
-        let output = core.step(vec![], Time(6_000)).unwrap();
-        assert_eq!(output.waiting.iter().map(|w| &w.entry).collect::<Vec<_>>(), [&Entry::Absent]);
+        assert_eq!(entries(core, vec![], 6_000), [false]);
     }
 
     /// A gang of two bare pods on an otherwise idle cluster, one of which fails.
