@@ -6,7 +6,7 @@ use serde_json::Value;
 
 pub fn cluster(objects: &[Value], policy: &Policy, now: Time) -> (Cluster, Vec<Diagnostic>) {
     // Whoever's objects a case holds, its pods are placed; T9k's and Koordinator's live by their own rules on the same mechanism.
-    let names = ["kai-scheduler", "t9k-scheduler", "koord-scheduler", "volcano"];
+    let names = ["kai-scheduler", "muster-scheduler", "t9k-scheduler", "koord-scheduler", "volcano"];
     let scheduler_names = names.map(Into::into).to_vec();
     let volcano = vec!["volcano".into()];
     let settings = Settings {

@@ -7,15 +7,17 @@
 
 use crate::Exit;
 use crate::live::{self, Format, LeftOut, Link, Schedulers, Seen, Snapshot, Target, list};
+use crate::system;
 use crate::up::runtime;
 use crate::view::{self, GPUS, RESOURCES, State, Trio, key_of};
 use jiff::{SignedDuration, Timestamp};
 use k8s_quantity::Quantity;
 use muster_api::crd;
-use muster_model::{Bound, Grace, Key, Name, PodState, Reason, Resource, Span};
+use muster_grouper::keys::TOP_OWNER;
+use muster_model::{Bound, Dialect, Grace, Key, Name, PodState, Reason, Resource, Span};
 use muster_runtime::Api;
 use muster_runtime::api::Delete;
-use muster_runtime::lease::{HELD_BY, SCHEDULER_NAME};
+use muster_runtime::lease::{HELD_BY, SCHEDULER_NAME, lease_name};
 use muster_scenario::words;
 use muster_scheduler::ingest::resource;
 use muster_translate::Kind;
@@ -66,7 +68,10 @@ impl Severity {
 /// Every check: its id, which never changes, and what it finds.
 pub const CHECKS: &[(&str, &str)] = &[
     ("scheduler-absent", "pods wait for a scheduler name that nobody holds a lease for"),
-    ("component-unavailable", "a Deployment of Muster has fewer replicas available than it wants"),
+    (
+        "component-unavailable",
+        "a Deployment of Muster has fewer replicas available than it wants, or wants none",
+    ),
     ("lease-stale", "a component of Muster holds a lease and has stopped renewing it"),
     ("webhook-unreachable", "a webhook configuration of Muster points at a service that is not there"),
     ("crd-missing", "a kind that Muster needs is not installed"),
@@ -154,8 +159,8 @@ pub struct Finding {
     pub fix: String,
     /// What `--fix` deletes.
     delete: Option<Doomed>,
-    /// It may be over in a moment.
-    passing: bool,
+    /// It may be over in a moment: it is not if the second look finds it again and this still stands as it did.
+    passing: Option<String>,
 }
 
 #[derive(Clone, Debug)]
@@ -202,11 +207,10 @@ pub fn run(args: Args) -> anyhow::Result<Exit> {
         let link = args.target.link().await?;
         let mut looked = look(&link, &args).await?;
         let found = &mut looked.found;
-        if found.iter().any(|f| f.passing) {
+        if found.iter().any(|f| f.passing.is_some()) {
             tokio::time::sleep(SECOND_LOOK).await;
             let again = look(&link, &args).await?.found;
-            let still: BTreeSet<(&str, &str)> = again.iter().map(|f| (f.check, f.object.as_str())).collect();
-            found.retain(|f| !f.passing || still.contains(&(f.check, f.object.as_str())));
+            keep_lasting(found, &again);
         }
         let mended = if args.fix { mend(&link.api, &looked.found).await } else { BTreeMap::new() };
         live::print(args.output, &as_json(&looked, &mended), |_| as_text(&looked, &mended))?;
@@ -217,6 +221,21 @@ pub fn run(args: Args) -> anyhow::Result<Exit> {
             .any(|(i, f)| f.severity == Severity::Error && !mended.get(&i).is_some_and(Result::is_ok));
         Ok(if left || !looked.gaps.is_empty() { Exit::Failed } else { Exit::Done })
     })
+}
+
+/// Leaves out what the second look no longer finds as it was.
+fn keep_lasting(found: &mut Vec<Finding>, again: &[Finding]) {
+    found.retain_mut(|f| {
+        let Some(stood) = &f.passing else { return true };
+        let is_it =
+            |a: &&Finding| a.check == f.check && a.object == f.object && a.passing.as_ref() == Some(stood);
+        let Some(still) = again.iter().find(is_it) else { return false };
+        // What may not be deleted any more is not.
+        if still.delete.is_none() {
+            f.delete = None;
+        }
+        true
+    });
 }
 
 /// Why lists were not read, by their names.
@@ -365,12 +384,17 @@ struct Ward<'a> {
 }
 
 fn finding(check: &'static str, severity: Severity, object: String, what: String, fix: String) -> Finding {
-    Finding { check, severity, object, what, fix, delete: None, passing: false }
+    Finding { check, severity, object, what, fix, delete: None, passing: None }
 }
 
 impl Finding {
-    fn passing(mut self) -> Self {
-        self.passing = true;
+    fn passing(self) -> Self {
+        self.while_it_says("")
+    }
+
+    /// It is over when this changes.
+    fn while_it_says(mut self, stands: impl Into<String>) -> Self {
+        self.passing = Some(stands.into());
         self
     }
 
@@ -391,6 +415,19 @@ fn titled(kind: &str, object: &Value) -> String {
 
 fn time_of(object: &Value, pointer: &str) -> Option<Timestamp> {
     k8s_table::parse_time(object.pointer(pointer)?.as_str()?)
+}
+
+/// The node pool that an object says it is for; empty for those of none.
+fn pool_of<'a>(snapshot: &Snapshot, object: &'a Value) -> &'a str {
+    object["metadata"]["labels"][&*snapshot.setup.node_pool_label].as_str().unwrap_or_default()
+}
+
+/// Gangs go by the pool of their group.
+fn pools_of_groups(snapshot: &Snapshot) -> BTreeMap<Key, &str> {
+    system::group_kinds()
+        .flat_map(|kind| snapshot.of(kind).map(move |group| (kind, group)))
+        .map(|(kind, group)| (system::gang_of(kind, group), pool_of(snapshot, group)))
+        .collect()
 }
 
 impl Ward<'_> {
@@ -427,11 +464,19 @@ impl Ward<'_> {
 
     fn components(&mut self) {
         let now = self.now();
+        // The leases, by their names, whose holders are at work, and when those that are silent were renewed.
         let mut answered: BTreeSet<&str> = BTreeSet::new();
+        let mut renewed: BTreeMap<&str, &str> = BTreeMap::new();
+        let mut ours: BTreeSet<&str> =
+            self.snapshot.setup.scheduler_names.iter().map(String::as_str).collect();
         for lease in &self.around.leases {
             let annotations = &lease["metadata"]["annotations"];
+            ours.extend(annotations[SCHEDULER_NAME].as_str());
+            let lease_name = lease["metadata"]["name"].as_str().unwrap_or_default();
             let holder = lease["spec"]["holderIdentity"].as_str().unwrap_or_default();
             if let Some((silent, seconds)) = live::silence(lease, now) {
+                let at = lease["spec"]["renewTime"].as_str().unwrap_or_default();
+                renewed.insert(lease_name, at);
                 let Key { namespace, name } = key_of(lease);
                 let what = format!(
                     "{holder} holds it and renewed it last {} ago, where {seconds} s are allowed",
@@ -440,39 +485,67 @@ impl Ward<'_> {
                 let fix = format!(
                     "start it again (kubectl -n {namespace} get pods, or `muster run`); kubectl -n {namespace} delete lease {name} lets another take over"
                 );
+                // Clocks differ; one that is renewed between two looks is alive, whatever the time is.
                 self.found.push(
-                    finding("lease-stale", Severity::Error, titled("Lease", lease), what, fix).passing(),
+                    finding("lease-stale", Severity::Error, titled("Lease", lease), what, fix)
+                        .while_it_says(at),
                 );
-            } else if let Some(name) = annotations[SCHEDULER_NAME]
-                .as_str()
-                .filter(|_| annotations[HELD_BY] == holder && !holder.is_empty())
+            } else if annotations[SCHEDULER_NAME].is_string()
+                && annotations[HELD_BY] == holder
+                && !holder.is_empty()
             {
-                answered.insert(name);
+                answered.insert(lease_name);
             }
         }
-        let mut waiting: BTreeMap<&str, u32> = BTreeMap::new();
+        let pools = pools_of_groups(self.snapshot);
+        let mut waiting: BTreeMap<(&str, &str), u32> = BTreeMap::new();
         for pod in self.snapshot.of(Kind::Pod) {
             let pending = pod["status"]["phase"] == "Pending" && pod["spec"]["nodeName"].as_str().is_none();
-            if pending && self.is_ours(pod) && self.older(pod, A_MINUTE) {
+            let scheduler = pod["spec"]["schedulerName"].as_str().unwrap_or("default-scheduler");
+            // What is held back waits for nobody yet.
+            let gated = pod["spec"]["schedulingGates"].as_array().is_some_and(|gates| !gates.is_empty());
+            if pending && !gated && ours.contains(scheduler) && self.older(pod, A_MINUTE) {
+                let group = system::group_of_pod(pod, system::dialect(&self.snapshot.setup, scheduler));
+                let by_group = group.and_then(|group| pools.get(&group.gang).copied());
                 *waiting
-                    .entry(pod["spec"]["schedulerName"].as_str().unwrap_or("default-scheduler"))
+                    .entry((scheduler, by_group.unwrap_or_else(|| pool_of(self.snapshot, pod))))
                     .or_default() += 1;
             }
         }
-        for (name, n) in waiting {
-            if !answered.contains(name) {
-                let what = format!(
-                    "{n} pods wait for it, and no lease in the cluster says that somebody answers to it"
-                );
-                let fix = format!("muster run --scheduler-name {name}, or `muster install`");
-                let object = format!("scheduler {name}");
-                self.found.push(finding("scheduler-absent", Severity::Error, object, what, fix));
+        for ((name, pool), n) in waiting {
+            let lease = lease_name(name, pool);
+            if answered.contains(lease.as_str()) {
+                continue;
             }
+            let of_pool = if pool.is_empty() { String::new() } else { format!(" in node pool {pool}") };
+            let what = format!(
+                "{n} pods wait for it{of_pool}, and no lease {lease} in the cluster says that somebody answers to it there"
+            );
+            let fix = if pool.is_empty() {
+                format!("muster run --scheduler-name {name}, or `muster install`")
+            } else {
+                format!(
+                    "muster run --scheduler-name {name} --partition-label-value {pool}, or a SchedulingShard for {pool}; or take the label {} off the pods",
+                    self.snapshot.setup.node_pool_label
+                )
+            };
+            let stands = renewed.get(lease.as_str()).copied().unwrap_or_default();
+            self.found.push(
+                finding("scheduler-absent", Severity::Error, format!("scheduler {name}{of_pool}"), what, fix)
+                    .while_it_says(stands),
+            );
         }
         for deployment in &self.around.deployments {
             let ours = deployment["metadata"]["labels"]["app.kubernetes.io/part-of"] == "muster";
             let wanted = deployment["spec"]["replicas"].as_i64().unwrap_or(1);
             let there = deployment["status"]["availableReplicas"].as_i64().unwrap_or(0);
+            if ours && wanted == 0 {
+                let Key { namespace, name } = key_of(deployment);
+                let what = "it is scaled to no replicas, so its components do nothing".to_owned();
+                let fix = format!("kubectl -n {namespace} scale deployment {name} --replicas=2");
+                let object = titled("Deployment", deployment);
+                self.found.push(finding("component-unavailable", Severity::Warning, object, what, fix));
+            }
             if ours && there < wanted {
                 let Key { namespace, name } = key_of(deployment);
                 let severity = if there == 0 { Severity::Error } else { Severity::Warning };
@@ -578,7 +651,12 @@ impl Ward<'_> {
             self.snapshot.of(Kind::PodGroup).map(|g| (key_of(g), g)).collect();
         for row in &rows {
             let group = groups.get(&row.key);
-            let object = format!("{} {}", if group.is_some() { "PodGroup" } else { "Pod" }, row.key);
+            let title = match row.dialect {
+                "pod" => "Pod",
+                "grove" => "PodGang",
+                _ => "PodGroup",
+            };
+            let object = format!("{title} {}", row.key);
             let refusal = self.seen.refusals.get(&row.key);
             match refusal.and_then(|r| r.reasons.first()) {
                 Some(reason @ Reason::QueueMissing { queue }) => {
@@ -674,12 +752,22 @@ impl Ward<'_> {
         for (key, group) in groups {
             let owned = group["metadata"]["ownerReferences"].as_array().is_some_and(|o| !o.is_empty());
             if !owned && !peopled.contains(&key) && self.older(group, TEN_MINUTES) {
-                let what = "it has had no pods for long, and no owner that would make any".to_owned();
-                let fix =
+                let delete =
                     format!("kubectl -n {} delete podgroup.scheduling.run.ai {}", key.namespace, key.name);
-                let found =
-                    finding("podgroup-orphan", Severity::Warning, format!("PodGroup {key}"), what, fix);
-                self.found.push(found.deleting(Kind::PodGroup, group));
+                let object = format!("PodGroup {key}");
+                // A group that somebody made by hand may be meant for pods that are yet to come.
+                let is_made_by_grouper = group["metadata"]["annotations"][TOP_OWNER].is_string();
+                self.found.push(if is_made_by_grouper {
+                    let what = "it has had no pods for long, and no owner that would make any".to_owned();
+                    finding("podgroup-orphan", Severity::Warning, object, what, delete)
+                        .passing()
+                        .deleting(Kind::PodGroup, group)
+                } else {
+                    let what = "no pod names it; somebody made it by hand, so it may wait for pods to come"
+                        .to_owned();
+                    let fix = format!("if no pods are to come: {delete}");
+                    finding("podgroup-orphan", Severity::Warning, object, what, fix).passing()
+                });
             }
         }
     }
@@ -688,13 +776,27 @@ impl Ward<'_> {
         let rows = view::queues(self.seen, &[]);
         for row in &rows {
             let object = format!("Queue {}", row.name);
+            let edit = format!("kubectl edit {}", system::queue_for_kubectl(row.tree, &row.name));
             if let Some(why) = &row.broken {
                 let what = format!("{why}; nothing in it is scheduled");
-                let fix =
-                    format!("kubectl edit queue.scheduling.run.ai {}: change spec.parentQueue", row.name);
+                let field = match row.tree {
+                    Dialect::Volcano => "spec.parent",
+                    Dialect::Koordinator => "its label quota.scheduling.koordinator.sh/parent",
+                    Dialect::Kai | Dialect::T9k | Dialect::Kubernetes => "spec.parentQueue",
+                };
+                let fix = format!("{edit}: change {field}");
                 self.found.push(finding("queue-orphan", Severity::Error, object, what, fix));
                 continue;
             }
+            // Volcano's root is no promise: what it deserves is what the cluster has.
+            if row.tree == Dialect::Volcano && row.parent.is_none() {
+                continue;
+            }
+            let field = match row.tree {
+                Dialect::Volcano => "spec.deserved",
+                Dialect::Koordinator => "spec.min",
+                Dialect::Kai | Dialect::T9k | Dialect::Kubernetes => "spec.resources",
+            };
             for (r, resource) in RESOURCES.iter().enumerate() {
                 let Bound::At(own) = row.shares[r].quota else { continue };
                 let mut sum: i128 = 0;
@@ -713,14 +815,16 @@ impl Ward<'_> {
                 let together =
                     if unlimited { "without bound".to_owned() } else { words::amount(resource, sum) };
                 let what = format!(
-                    "spec.resources.{resource}.quota: it deserves {}, the {} queues below it together {together}; they cannot all have what they deserve",
+                    "{field}{}: it deserves {}, the {} queues below it together {together}; they cannot all have what they deserve",
+                    if row.tree == Dialect::Kai {
+                        format!(".{resource}.quota")
+                    } else {
+                        format!(" of {resource}")
+                    },
                     words::amount(resource, own.into()),
                     children.len()
                 );
-                let fix = format!(
-                    "kubectl edit queue.scheduling.run.ai {}: raise its quota, or lower those below it",
-                    row.name
-                );
+                let fix = format!("{edit}: raise its quota, or lower those below it");
                 self.found.push(finding("queue-quota", Severity::Warning, object.clone(), what, fix));
             }
         }
@@ -782,7 +886,9 @@ impl Ward<'_> {
                 let fix = "is the component queues at work? `muster run --components queues` counts anew"
                     .to_owned();
                 self.found.push(
-                    finding("queue-status", Severity::Warning, format!("Queue {name}"), what, fix).passing(),
+                    // Where pods come and go it is a moment behind; one that moves is looked after.
+                    finding("queue-status", Severity::Warning, format!("Queue {name}"), what, fix)
+                        .while_it_says(queue["status"]["allocated"].to_string()),
                 );
             }
         }
@@ -794,6 +900,7 @@ impl Ward<'_> {
             self.snapshot.of(Kind::Node).filter_map(|n| n["metadata"]["name"].as_str()).collect();
         let now = self.now();
         let mut found = Vec::new();
+        let mut gated: BTreeMap<&str, Vec<Key>> = BTreeMap::new();
         for pod in self.snapshot.of(Kind::Pod) {
             let key = key_of(pod);
             let object = format!("Pod {key}");
@@ -826,18 +933,14 @@ impl Ward<'_> {
             if over || pod["spec"]["nodeName"].as_str().is_some() || !self.is_ours(pod) {
                 continue;
             }
-            let gates: Vec<&str> = pod["spec"]["schedulingGates"]
-                .as_array()
-                .into_iter()
-                .flatten()
-                .filter_map(|gate| gate["name"].as_str())
-                .collect();
-            if !gates.is_empty() && self.older(pod, TEN_MINUTES) {
-                let who: Vec<String> =
-                    gates.iter().map(|gate| format!("{gate} ({})", lifter(gate))).collect();
-                let what = format!("held back for more than ten minutes by {}", who.join(", "));
-                let fix = "find out whether that controller runs; a pod whose gate nobody lifts is made anew without it".to_owned();
-                found.push(finding("pod-gated", Severity::Warning, object.clone(), what, fix));
+            let gates = pod["spec"]["schedulingGates"].as_array().map_or(&[][..], Vec::as_slice);
+            if self.older(pod, TEN_MINUTES) {
+                for gate in gates.iter().filter_map(|gate| gate["name"].as_str()) {
+                    gated.entry(gate).or_default().push(key.clone());
+                }
+            }
+            if !gates.is_empty() {
+                continue;
             }
             match pod["metadata"]["annotations"]["pod-group-name"].as_str() {
                 Some(group) => {
@@ -864,6 +967,17 @@ impl Ward<'_> {
                 }
             }
         }
+        found.extend(gated.into_iter().map(|(gate, mut pods)| {
+            pods.sort();
+            let (who, fix) = lifter(gate);
+            let first = pods.first().map(Key::to_string).unwrap_or_default();
+            let held = match pods.len() {
+                1 => format!("it holds the pod {first} back"),
+                n => format!("it holds {n} pods back, such as {first},"),
+            };
+            let what = format!("{held} for more than ten minutes: {who}");
+            finding("pod-gated", Severity::Warning, format!("scheduling gate {gate}"), what, fix.to_owned())
+        }));
         self.found.extend(found);
     }
 
@@ -909,7 +1023,6 @@ impl Ward<'_> {
     }
 
     fn reservations(&mut self) {
-        let is_reservation = |pod: &Value| pod["metadata"]["labels"]["app"] == "kai-resource-reservation";
         let over = |pod: &Value| matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
         let mut held: BTreeSet<String> = BTreeSet::new();
         let mut used: BTreeSet<String> = BTreeSet::new();
@@ -957,15 +1070,38 @@ impl Ward<'_> {
     }
 }
 
-/// Who lifts a gate, as far as that is known.
-fn lifter(gate: &str) -> &'static str {
+/// Who lifts a gate, as far as that is known, and what to look at.
+fn lifter(gate: &str) -> (&'static str, &'static str) {
     match gate {
-        gate if gate.contains("kueue.x-k8s.io") => "Kueue lifts it when the workload is admitted",
-        gate if gate.contains("grove.io") => "Grove lifts it when the pod group is complete",
-        gate if gate.contains("volcano.sh") => "Volcano lifts it",
-        gate if gate.contains("jobset.x-k8s.io") => "JobSet lifts it",
-        _ => "nobody known here lifts it",
+        gate if gate.contains("kueue.x-k8s.io") => (
+            "Kueue lifts it when the workload is admitted, which may take as long as there is no quota",
+            "muster explain workload/NAME -n NAMESPACE says what it waits for; if no workload is ever admitted, see whether Kueue runs (here: the component kueue)",
+        ),
+        gate if gate.contains("grove.io") => (
+            "Grove lifts it when its PodGang is complete, and that of scaled cliques when their base gang runs",
+            "muster explain gang/NAME -n NAMESPACE; if none ever starts, see whether Grove runs (here: the component grove)",
+        ),
+        gate if gate.contains("volcano.sh") => (
+            "Volcano lifts it when the queue has room",
+            "kubectl describe podgroup.scheduling.volcano.sh; see whether Volcano's webhook and scheduler run",
+        ),
+        gate if gate.contains("jobset.x-k8s.io") => (
+            "JobSet lifts it when the leader of the domain has its place",
+            "see whether JobSet's controller runs",
+        ),
+        _ => (
+            "nobody known here lifts it",
+            "find out which controller set it, and whether that runs; it is lifted by taking it out of spec.schedulingGates",
+        ),
     }
+}
+
+/// A pod that holds a GPU for those who share it, whatever --reservation-app-label calls it.
+fn is_reservation(pod: &Value) -> bool {
+    let meta = &pod["metadata"];
+    meta["labels"]["app"] == "kai-resource-reservation"
+        || meta["annotations"]["run.ai/reserve_for_gpu_index"].is_string()
+        || pod["spec"]["containers"][0]["name"] == "resource-reservation"
 }
 
 fn owners_of(object: &Value) -> Vec<&str> {
@@ -1220,8 +1356,21 @@ mod tests {
             &pod("x", ", deletionTimestamp: '2026-01-01T11:59:50Z'", ", nodeName: b", "Running"),
             "pod-terminating",
         );
-        let gated = pod("x", "", ", schedulingGates: [{name: example.com/never}]", "Pending");
-        check(&gated, "pod-gated", "Pod d/x", "example.com/never (nobody known here lifts it)");
+        let gated = |name: &str, gate: &str| {
+            pod(name, "", &format!(", schedulingGates: [{{name: {gate}}}]"), "Pending")
+        };
+        let gate = "scheduling gate example.com/never";
+        let says = "it holds the pod d/x back for more than ten minutes: nobody known here lifts it";
+        check(&gated("x", "example.com/never"), "pod-gated", gate, says);
+        let kueue = "kueue.x-k8s.io/admission";
+        let two = gated("x", kueue) + &gated("y", kueue);
+        let waits = check(
+            &two,
+            "pod-gated",
+            &format!("scheduling gate {kueue}"),
+            "it holds 2 pods back, such as d/x,",
+        );
+        assert!(waits.fix.contains("muster explain workload/") && !waits.fix.contains("schedulingGates"));
         // In these tests nobody is grouped.
         check_none(&pod("x", "", "", "Pending"), "pod-ungrouped");
     }
@@ -1285,9 +1434,9 @@ mod tests {
                 "{{apiVersion: scheduling.run.ai/v2alpha2, kind: PodGroup, metadata: {{name: g, namespace: d, uid: u1, creationTimestamp: '2026-01-01T{created}Z'{owner}}}, spec: {{minMember: 1, queue: team}}}}\n"
             )
         };
-        assert!(
-            check(&group("11:00:00", ""), "podgroup-orphan", "PodGroup d/g", "no owner").delete.is_some()
-        );
+        let grouped = ", annotations: {kai.scheduler/top-owner-metadata: 'kind: Job'}";
+        let orphan = check(&group("11:00:00", grouped), "podgroup-orphan", "PodGroup d/g", "no owner");
+        assert!(orphan.delete.is_some() && orphan.passing.is_some());
         check_none(&group("11:55:00", ""), "podgroup-orphan");
         check_none(&group("11:00:00", ", ownerReferences: [{kind: Job, name: j}]"), "podgroup-orphan");
         let stale = "{apiVersion: scheduling.run.ai/v2alpha2, kind: PodGroup, metadata: {name: g, namespace: d, uid: u1, annotations: {kai.scheduler/stale-podgroup-timestamp: '2026-01-01T11:50:00Z'}}, spec: {minMember: 2, queue: team}}\n---\n";
@@ -1309,6 +1458,55 @@ mod tests {
             "PodGroup d/g",
             "1 of 1 pods hold a place, 2 are needed",
         );
+    }
+
+    #[test]
+    fn a_group_that_somebody_made_by_hand_stays() {
+        let by_hand = "{apiVersion: scheduling.run.ai/v2alpha2, kind: PodGroup, metadata: {name: g, namespace: d, uid: u1, creationTimestamp: '2026-01-01T11:00:00Z'}, spec: {minMember: 1, queue: team}}\n";
+        let orphan = check(by_hand, "podgroup-orphan", "PodGroup d/g", "somebody made it by hand");
+        assert!(orphan.delete.is_none() && orphan.passing.is_some());
+        assert!(orphan.fix.starts_with("if no pods are to come: kubectl -n d delete"), "{}", orphan.fix);
+    }
+
+    #[test]
+    fn what_moves_between_two_looks_is_no_finding() {
+        let one = |object: &str, stands: &str| {
+            finding("queue-status", Severity::Warning, object.into(), String::new(), String::new())
+                .while_it_says(stands)
+        };
+        let mut found = vec![
+            one("stands", "1"),
+            one("moves", "1"),
+            one("gone", "1"),
+            finding("bind-pending", Severity::Error, "always".into(), String::new(), String::new()),
+        ];
+        let doomed = Doomed { path: "/p".into(), uid: "u".into() };
+        found[0].delete = Some(doomed);
+        keep_lasting(&mut found, &[one("stands", "1"), one("moves", "2")]);
+        let left: Vec<&str> = found.iter().map(|f| f.object.as_str()).collect();
+        assert_eq!(left, ["stands", "always"]);
+        assert!(found[0].delete.is_none(), "the second look saw somebody use it");
+    }
+
+    #[test]
+    fn reservations_go_by_any_label() {
+        let meta =
+            ", labels: {app: own, runai-gpu-group: g}, annotations: {run.ai/reserve_for_gpu_index: '0'}";
+        let holder = pod("r", meta, ", nodeName: a", "Running");
+        let user = pod("x", ", labels: {runai-gpu-group: g}", ", nodeName: a", "Running");
+        check_none(&format!("{holder}{user}"), "reservation-missing");
+        check_none(&format!("{holder}{user}"), "reservation-unused");
+        assert!(check(&holder, "reservation-unused", "Pod d/r", "group g").delete.is_some());
+    }
+
+    #[test]
+    fn what_hangs_from_volcanos_root_is_within_it() {
+        let volcano = |name: &str| {
+            format!(
+                "{{apiVersion: scheduling.volcano.sh/v1beta1, kind: Queue, metadata: {{name: {name}}}, spec: {{parent: root, deserved: {{cpu: 4}}}}}}\n---\n"
+            )
+        };
+        check_none(&[volcano("a"), volcano("b")].concat(), "queue-quota");
     }
 
     #[test]
@@ -1344,6 +1542,45 @@ mod tests {
         check_lease(lease("2026-01-01T11:59:58.000000Z", "me"), &[]);
         check_lease(lease("2026-01-01T11:59:00.000000Z", "me"), &["lease-stale", "scheduler-absent"]);
         check_lease(lease("2026-01-01T11:59:58.000000Z", "other"), &["scheduler-absent"]);
+        // Let go of by whoever held it: its name is still known to be ours.
+        let mut released = lease("2026-01-01T11:59:58.000000Z", "");
+        released["spec"]["holderIdentity"] = json!("");
+        check_lease(released, &["scheduler-absent"]);
+        // That of another node pool's scheduler.
+        let mut other = lease("2026-01-01T11:59:58.000000Z", "me");
+        other["metadata"]["name"] = json!("kai-scheduler-a");
+        check_lease(other, &["scheduler-absent"]);
+    }
+
+    #[test]
+    fn a_name_is_answered_to_pool_by_pool() {
+        let around = Surroundings {
+            leases: vec![lease("2026-01-01T11:59:58.000000Z", "me")],
+            ..Surroundings::default()
+        };
+        let of_pool = pod("x", ", labels: {kai.scheduler/node-pool: a}", "", "Pending");
+        let all = found(&of_pool, &around);
+        let absent = all.iter().find(|f| f.check == "scheduler-absent").unwrap();
+        assert_eq!(absent.object, "scheduler kai-scheduler in node pool a");
+        assert!(
+            absent.what.contains("1 pods wait for it in node pool a, and no lease kai-scheduler-a"),
+            "{}",
+            absent.what
+        );
+    }
+
+    #[test]
+    fn a_lease_is_silent_only_if_two_looks_say_the_same() {
+        let stale = |renewed: &str| {
+            let around = Surroundings { leases: vec![lease(renewed, "me")], ..Surroundings::default() };
+            found("{}", &around).into_iter().filter(|f| f.check == "lease-stale").collect::<Vec<_>>()
+        };
+        // By a clock that is an hour ahead.
+        let first = stale("2026-01-01T10:59:58.000000Z");
+        let (mut same, mut moved) = (first.clone(), first);
+        keep_lasting(&mut same, &stale("2026-01-01T10:59:58.000000Z"));
+        keep_lasting(&mut moved, &stale("2026-01-01T11:00:01.000000Z"));
+        assert_eq!((same.len(), moved.len()), (1, 0));
     }
 
     #[test]
@@ -1394,10 +1631,11 @@ mod tests {
 
     #[test]
     fn deployments() {
-        let deployment = |available: i64, part: &str| {
+        let scaled = |wanted: i64, available: i64, part: &str| {
             json!({"metadata": {"name": "d", "namespace": "m", "labels": {"app.kubernetes.io/part-of": part}},
-                "spec": {"replicas": 2}, "status": {"availableReplicas": available}})
+                "spec": {"replicas": wanted}, "status": {"availableReplicas": available}})
         };
+        let deployment = |available: i64, part: &str| scaled(2, available, part);
         let severity = |deployment: Value| {
             let around = Surroundings { deployments: vec![deployment], ..Surroundings::default() };
             found("{}", &around).into_iter().find(|f| f.check == "component-unavailable").map(|f| f.severity)
@@ -1406,6 +1644,8 @@ mod tests {
         assert_eq!(severity(deployment(1, "muster")), Some(Severity::Warning));
         assert_eq!(severity(deployment(0, "muster")), Some(Severity::Error));
         assert_eq!(severity(deployment(0, "other")), None);
+        assert_eq!(severity(scaled(0, 0, "muster")), Some(Severity::Warning));
+        assert_eq!(severity(scaled(0, 0, "other")), None);
     }
 
     #[test]

@@ -45,7 +45,8 @@ pub fn run(args: Args) -> anyhow::Result<Exit> {
         let live = async {
             let link = target.link().await?;
             let mut snapshot = live::snapshot(&link, &schedulers).await?;
-            live::add_kueue(&link, &mut snapshot).await;
+            live::add_kueue(&link, &mut snapshot).await?;
+            snapshot.say_left_out();
             anyhow::Ok(snapshot)
         };
         Some(runtime()?.block_on(live)?)

@@ -3,7 +3,7 @@
 //! In: a live cluster, or a file. Out: a table, or the same as JSON or YAML.
 
 use crate::Exit;
-use crate::live::{self, Format, Link, Namespaces, Schedulers, Seen, Snapshot, Target};
+use crate::live::{self, Format, Namespaces, Schedulers, Seen, Snapshot, Target};
 use crate::simulate::read_objects;
 use crate::up::{interrupted, runtime};
 use crate::view::{self, GPUS, GangRow, NodeRow, QueueRow, RESOURCES};
@@ -67,23 +67,22 @@ pub fn run(args: Args) -> anyhow::Result<Exit> {
     runtime()?.block_on(async {
         let link = args.target.link().await?;
         let look = async {
-            loop {
-                look(&args, &link).await?;
+            for n_look in 0_u64.. {
+                let snapshot = live::snapshot(&link, &args.schedulers).await?;
+                if n_look == 0 {
+                    snapshot.say_left_out();
+                }
+                show(&args, &snapshot, args.namespaces.only(&link).as_deref())?;
                 if !args.watch {
                     return Ok(Exit::Done);
                 }
                 tokio::time::sleep(LOOK_AGAIN).await;
                 println!();
             }
+            Ok(Exit::Done)
         };
         tokio::select! { ended = look => ended, () = interrupted() => Ok(Exit::Done) }
     })
-}
-
-async fn look(args: &Args, link: &Link) -> anyhow::Result<()> {
-    let snapshot = live::snapshot(link, &args.schedulers).await?;
-    let only = args.namespaces.only(link);
-    show(args, &snapshot, only.as_deref())
 }
 
 fn show(args: &Args, snapshot: &Snapshot, only: Option<&str>) -> anyhow::Result<()> {

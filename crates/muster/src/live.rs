@@ -131,6 +131,8 @@ pub struct Snapshot {
     pub left_out: Vec<(Kind, LeftOut)>,
     /// Kueue's objects and configuration, and what its decisions hang on besides; empty unless asked for ([`add_kueue`]).
     pub kueue: Vec<Value>,
+    /// What of that was not read, by its name in paths.
+    pub kueue_left_out: Vec<(String, LeftOut)>,
     /// Scheduler names among the settings' that nobody answers to at the moment; none in a file, which does not know.
     pub unanswered: Vec<String>,
 }
@@ -234,6 +236,7 @@ pub async fn read(link: &Link, schedulers: &Schedulers) -> Result<Read, Unread> 
         objects: Vec::new(),
         left_out: Vec::new(),
         kueue: Vec::new(),
+        kueue_left_out: Vec::new(),
         unanswered: Vec::new(),
     };
     let mut conf_maps = Vec::new();
@@ -281,17 +284,50 @@ const OF_KUEUE: [(&str, &str); 7] = [
     ("workloads", "Workload"),
 ];
 
-const KUEUE: &str = "kueue.x-k8s.io/v1beta2";
+const KUEUE: &str = "kueue.x-k8s.io";
+/// The versions that Kueue's kinds have had, the newest first. A cluster with an older Kueue serves the older one only.
+const VERSIONS: [&str; 2] = ["v1beta2", "v1beta1"];
+
+/// One of Kueue's lists, in the version that the cluster serves.
+async fn kueue_list(api: &Api, plural: &str) -> Result<(String, Vec<Value>), muster_runtime::ApiError> {
+    let mut refused = None;
+    for version in VERSIONS {
+        let version = format!("{KUEUE}/{version}");
+        match list(api, &format!("/apis/{version}/{plural}")).await {
+            Ok(items) => return Ok((version, items)),
+            Err(error) if error.not_found() => refused = refused.or(Some(error)),
+            Err(error) => return Err(error),
+        }
+    }
+    match refused {
+        Some(error) => Err(error),
+        None => Ok((String::new(), Vec::new())),
+    }
+}
 
 /// Reads Kueue's objects too, as far as the cluster has them and we may.
-pub async fn add_kueue(link: &Link, snapshot: &mut Snapshot) {
-    let lists = OF_KUEUE.map(|(plural, kind)| async move {
-        (KUEUE, kind, list(&link.api, &format!("/apis/{KUEUE}/{plural}")).await.unwrap_or_default())
-    });
-    let limits =
-        async { ("v1", "LimitRange", list(&link.api, "/api/v1/limitranges").await.unwrap_or_default()) };
+pub async fn add_kueue(link: &Link, snapshot: &mut Snapshot) -> anyhow::Result<()> {
+    let lists =
+        OF_KUEUE.map(|(plural, kind)| async move { (plural, kind, kueue_list(&link.api, plural).await) });
+    let limits = async {
+        let listed = list(&link.api, "/api/v1/limitranges").await;
+        ("limitranges", "LimitRange", listed.map(|items| ("v1".to_owned(), items)))
+    };
     let (lists, limits) = tokio::join!(futures::future::join_all(lists), limits);
-    for (version, kind, items) in lists.into_iter().chain([limits]) {
+    for (plural, kind, listed) in lists.into_iter().chain([limits]) {
+        let name = if kind == "LimitRange" { plural.to_owned() } else { format!("{plural}.{KUEUE}") };
+        let (version, items) = match listed {
+            Ok(listed) => listed,
+            Err(error) if error.not_found() => {
+                snapshot.kueue_left_out.push((name, LeftOut::NotServed));
+                continue;
+            }
+            Err(error) if error.code() == 403 => {
+                snapshot.kueue_left_out.push((name, LeftOut::Forbidden(error.message())));
+                continue;
+            }
+            Err(error) => return Err(Unread::new(&error).for_readers()),
+        };
         for mut item in items {
             let Value::Object(fields) = &mut item else { continue };
             fields.insert("apiVersion".into(), json!(version));
@@ -302,11 +338,21 @@ pub async fn add_kueue(link: &Link, snapshot: &mut Snapshot) {
                     annotations.remove(LAST_APPLIED);
                 }
             }
-            snapshot.kueue.push(item);
+            snapshot.kueue.push(if version.ends_with(VERSIONS[1]) { as_newest(item) } else { item });
         }
     }
     let home = "/api/v1/namespaces/muster-system/configmaps/muster-kueue";
-    let file = link.api.get_path(home).await.ok();
+    let file = match link.api.get_path(home).await {
+        Ok(map) => Some(map),
+        // An installation without Kueue, or another's Kueue.
+        Err(error) if error.not_found() => None,
+        Err(error) if error.code() == 403 => {
+            let name = "configmap muster-system/muster-kueue, so Kueue's default settings are assumed";
+            snapshot.kueue_left_out.push((name.to_owned(), LeftOut::Forbidden(error.message())));
+            None
+        }
+        Err(error) => return Err(Unread::new(&error).for_readers()),
+    };
     let file = file.as_ref().and_then(|map| map["data"][muster_install::settings::KUEUE_FILE].as_str());
     if let Some(mut config) = file.and_then(|text| serde_saphyr::from_str::<Value>(text).ok())
         && config.is_object()
@@ -315,6 +361,7 @@ pub async fn add_kueue(link: &Link, snapshot: &mut Snapshot) {
         config["kind"] = json!(KUEUE_CONFIG.1);
         snapshot.kueue.push(config);
     }
+    Ok(())
 }
 
 /// What Kueue's configuration is, among other objects.
@@ -338,6 +385,16 @@ pub fn kueue_of<'a>(
     let read = config.and_then(|config| muster_kueue::Settings::read(&config.to_string()).ok());
     let settings = read.map(|(settings, _)| settings).unwrap_or_default();
     muster_kueue::explain::Scene::new(objects, &settings, now)
+}
+
+/// An object of Kueue's in the newest version, which decisions are made from.
+fn as_newest(mut object: Value) -> Value {
+    let before = object.clone();
+    match muster_api::kueue::convert::to_v1beta2(&mut object) {
+        Ok(()) => object,
+        // It is seen as it is, and whoever reads it says what is wrong with it.
+        Err(_) => before,
+    }
 }
 
 /// Without these there is nothing to say about scheduling.
@@ -433,7 +490,16 @@ fn setup_of(leases: &[Value], conf_maps: &[Value], told: &Schedulers) -> Setup {
         let is_held = lease["spec"]["holderIdentity"].as_str().is_some_and(|holder| !holder.is_empty());
         (lease["metadata"]["name"] == own.as_str() && is_held).then_some((name, lease))
     });
-    let held: BTreeMap<&str, &Value> = held.collect();
+    let mut held: BTreeMap<&str, &Value> = held.collect();
+    if held.is_empty() {
+        // A scheduler that was stopped has let go of its leases, which still say which names it answered to.
+        let released = leases.iter().filter_map(|lease| {
+            let name = lease["metadata"]["annotations"][SCHEDULER_NAME].as_str()?;
+            let own = muster_runtime::lease::lease_name(name, &shard);
+            (lease["metadata"]["name"] == own.as_str()).then_some((name, lease))
+        });
+        held = released.collect();
+    }
     if !told.scheduler_name.is_empty() {
         setup.scheduler_names.clone_from(&told.scheduler_name);
     } else if !held.is_empty() {
@@ -482,6 +548,20 @@ fn unanswered(leases: &[Value], setup: &Setup, now: Timestamp) -> Vec<String> {
 }
 
 impl Snapshot {
+    /// What may not be read, a line per kind on stderr: what is said besides is said without it.
+    pub fn say_left_out(&self) {
+        let objects = self.left_out.iter().map(|(kind, why)| {
+            let (group, _, plural) = kind.resource();
+            let dot = if group.is_empty() { "" } else { "." };
+            (format!("{plural}{dot}{group}"), why)
+        });
+        for (name, why) in objects.chain(self.kueue_left_out.iter().map(|(name, why)| (name.clone(), why))) {
+            if let LeftOut::Forbidden(why) = why {
+                eprintln!("note: without {name}, which may not be read: {why}");
+            }
+        }
+    }
+
     pub fn of(&self, kind: Kind) -> impl Iterator<Item = &Value> {
         self.objects.iter().filter(move |(k, _)| *k == kind).flat_map(|(_, items)| items)
     }
@@ -499,11 +579,10 @@ impl Snapshot {
 
     /// Objects for a file, with a first one that says when and for which scheduler they were read. Readers that do not know it pass over it.
     pub fn documents(&self) -> Vec<Value> {
-        let left_out: Map<String, Value> = self
-            .left_out
-            .iter()
-            .map(|(kind, why)| (kind.name().to_owned(), json!(why.to_string())))
-            .collect();
+        let objects = self.left_out.iter().map(|(kind, why)| (kind.id(), why));
+        let kueue = self.kueue_left_out.iter().map(|(name, why)| (name.clone(), why));
+        let left_out: Map<String, Value> =
+            objects.chain(kueue).map(|(name, why)| (name, json!(why.to_string()))).collect();
         let head = json!({
             "apiVersion": SNAPSHOT.0, "kind": SNAPSHOT.1,
             "metadata": {"name": "snapshot"},
@@ -517,8 +596,8 @@ impl Snapshot {
             .collect()
     }
 
-    /// The objects of a file; `None` if it is no snapshot but somebody's manifests.
-    pub fn of_documents(documents: &[Value]) -> anyhow::Result<Option<Snapshot>> {
+    /// What a snapshot among some objects says of itself: what the scheduler was set to, and when it was taken. `None`: there is none.
+    pub fn head(documents: &[Value]) -> anyhow::Result<Option<(Setup, Timestamp)>> {
         let is_head = |o: &&Value| o["apiVersion"] == SNAPSHOT.0 && o["kind"] == SNAPSHOT.1;
         let heads: Vec<&Value> = documents.iter().filter(is_head).collect();
         let head = match heads.as_slice() {
@@ -534,6 +613,12 @@ impl Snapshot {
         let taken = head["taken"].as_str().and_then(k8s_table::parse_time).context(
             "the snapshot does not say when it was taken: field taken of the document Snapshot, such as 2026-01-01T12:00:00Z",
         )?;
+        Ok(Some((setup, taken)))
+    }
+
+    /// The objects of a file; `None` if it is no snapshot but somebody's manifests.
+    pub fn of_documents(documents: &[Value]) -> anyhow::Result<Option<Snapshot>> {
+        let Some((setup, taken)) = Snapshot::head(documents)? else { return Ok(None) };
         let objects = Kind::ALL.map(|kind| {
             let (group, _, _) = kind.resource();
             let ours = documents.iter().filter(|object| {
@@ -548,6 +633,7 @@ impl Snapshot {
             objects: objects.into(),
             left_out: Vec::new(),
             kueue: documents.iter().filter(|object| is_of_kueue(object)).cloned().collect(),
+            kueue_left_out: Vec::new(),
             unanswered: Vec::new(),
         }))
     }
@@ -557,18 +643,18 @@ impl Snapshot {
         let (_, _, mut diagnostics) = self.setup.read();
         let mut core = self.setup.core();
         let now = self.now();
-        let puts = self
-            .objects
-            .iter()
-            .flat_map(|(kind, items)| items.iter().map(|object| Input::Put(*kind, object.clone())));
-        let inputs = puts.chain(Kind::ALL.into_iter().map(Input::Known)).collect();
-        core.take(inputs, now);
+        // One by one: all of them a second time would be a lot of memory.
+        for (kind, items) in &self.objects {
+            items.iter().for_each(|object| core.take(vec![Input::Put(*kind, object.clone())], now));
+        }
+        core.take(Kind::ALL.into_iter().map(Input::Known).collect(), now);
         core.catch_up(now);
         let cluster = core.cluster();
         let output = core.step(Vec::new(), now).unwrap_or_default();
+        let figures = core.figures(&output.decisions);
         diagnostics.extend(output.diagnostics);
         let refusals = output.decisions.refusals.iter().map(|r| (r.gang.clone(), r.clone())).collect();
-        Seen { cluster, decisions: output.decisions, refusals, diagnostics, core, now }
+        Seen { cluster, decisions: output.decisions, figures, refusals, diagnostics, core, now }
     }
 }
 
@@ -580,6 +666,8 @@ pub struct Seen {
     /// As it is, before what is decided.
     pub cluster: Cluster,
     pub decisions: Decisions,
+    /// What queues deserve, as the engine divided it.
+    pub figures: muster_engine::Figures,
     pub refusals: BTreeMap<Key, Refusal>,
     pub diagnostics: Vec<Diagnostic>,
     core: Core,
@@ -665,6 +753,56 @@ pub mod tests {
         );
     }
 
+    /// What is read of Kueue where `workloads` may not be read and everything is served in one version.
+    async fn of_kueue(served: &'static str) -> Snapshot {
+        let answer = tower::service_fn(move |request: http::Request<kube::client::Body>| async move {
+            let path = request.uri().path().to_owned();
+            let plural = path.rsplit('/').next().unwrap_or_default().to_owned();
+            let (code, body) = if path.contains("/kueue.x-k8s.io/") && !path.contains(served) {
+                (
+                    404,
+                    json!({"kind": "Status", "status": "Failure", "message": "no", "reason": "NotFound", "code": 404}),
+                )
+            } else if plural == "workloads" {
+                (
+                    403,
+                    json!({"kind": "Status", "status": "Failure", "message": "workloads is forbidden", "reason": "Forbidden", "code": 403}),
+                )
+            } else if plural == "localqueues" {
+                let queue =
+                    json!({"metadata": {"name": "lq", "namespace": "n"}, "spec": {"clusterQueue": "cq"}});
+                (200, json!({"kind": "List", "items": [queue]}))
+            } else {
+                (200, json!({"kind": "List", "items": []}))
+            };
+            let body = kube::client::Body::from(body.to_string().into_bytes());
+            Ok::<_, std::io::Error>(http::Response::builder().status(code).body(body).unwrap())
+        });
+        let api = Api::new(kube::Client::new(answer, "default"), "test");
+        let mut snapshot = of_yaml("{}");
+        add_kueue(&Link { api, namespace: "default".into() }, &mut snapshot).await.unwrap();
+        snapshot
+    }
+
+    #[tokio::test]
+    async fn of_kueue_what_is_not_read_is_said() {
+        for served in VERSIONS {
+            let snapshot = of_kueue(served).await;
+            let left_out: Vec<(&str, String)> =
+                snapshot.kueue_left_out.iter().map(|(name, why)| (name.as_str(), why.to_string())).collect();
+            assert_eq!(left_out, [("workloads.kueue.x-k8s.io", "workloads is forbidden".to_owned())]);
+            assert_eq!(snapshot.kueue[0]["apiVersion"], "kueue.x-k8s.io/v1beta2", "{served}");
+            assert_eq!(snapshot.kueue[0]["metadata"]["name"], "lq");
+            assert_eq!(
+                snapshot.documents()[0]["leftOut"]["workloads.kueue.x-k8s.io"],
+                "workloads is forbidden"
+            );
+        }
+        let gone = of_kueue("v9").await;
+        assert_eq!(gone.kueue_left_out.len(), OF_KUEUE.len());
+        assert!(gone.kueue_left_out.iter().all(|(_, why)| matches!(why, LeftOut::NotServed)));
+    }
+
     #[test]
     fn a_snapshot_reads_back_as_itself() {
         let snapshot = of_yaml(CLUSTER);
@@ -722,6 +860,9 @@ pub mod tests {
         check(&up, &pool, &["kai-scheduler"], &["kai-scheduler"]);
         let told = Schedulers { scheduler_name: vec!["x".into()], ..Schedulers::default() };
         check(&up, &told, &["x"], &["x"]);
+        // A scheduler that was stopped let go of its leases.
+        check(&up[2..3], &nobody, &["other"], &["other"]);
+        check(&[lease("other-a", "other", "")], &nobody, &both, &both);
     }
 
     #[test]

@@ -21,9 +21,11 @@ mod run;
 mod services;
 mod simulate;
 mod snapshot;
+mod system;
 mod test;
 mod top;
 mod tuning;
+mod unfold;
 mod up;
 mod view;
 

@@ -1,10 +1,12 @@
 //! `muster simulate`: what the engine would do with the objects of some manifests, cycle by cycle.
 //!
-//! In: manifests of nodes, queues, pod groups and pods, a snapshot, or the live cluster. Out: binds, evictions and promises of each cycle,
-//! and why the rest waits. Nothing is changed anywhere.
+//! In: manifests of nodes, queues, pod groups, pods and workloads (which become the pods that their controllers would make, see `unfold`), a
+//! snapshot, or the live cluster. Out: binds, evictions and promises of each cycle, and why the rest waits. Nothing is changed anywhere.
 
 use crate::Exit;
 use crate::live::{self, Format, Schedulers, Snapshot, Target};
+use crate::system;
+use crate::unfold::{Unfolded, unfold};
 use crate::up::runtime;
 use anyhow::{Context, bail};
 use clap::ValueEnum;
@@ -13,6 +15,7 @@ use muster_model::{Key, Time};
 use muster_scenario::{
     Case, Outcome, Phase, PlayError, cycles_json, object_files, objects_of, play, read_text, words,
 };
+use muster_scheduler::record::Setup;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
@@ -20,7 +23,7 @@ use std::path::{Path, PathBuf};
 
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  muster simulate -f cluster.yaml -f new-job.yaml            would it start?\n  muster simulate -f cluster.yaml --cycles 3 --explain       what happens next, and why the rest waits\n  muster simulate --live -f new-job.yaml                     would it start on this cluster, now?\n  muster snapshot --file now.yaml; muster simulate -f now.yaml -f new-job.yaml\n  kubectl get nodes,pods,queues,podgroups -A -o json | muster simulate -f - -o json\n\nManifests: Nodes, Queues, PodGroups, Pods, and whatever else they refer to; several documents per file, lists and folders are\nfine. Between cycles bound pods start to run, and evicted pods come back to wait."
+    after_help = "Examples:\n  muster simulate -f cluster.yaml -f new-job.yaml            would it start?\n  muster simulate -f cluster.yaml --cycles 3 --explain       what happens next, and why the rest waits\n  muster simulate --live -f new-job.yaml                     would it start on this cluster, now?\n  muster snapshot --file now.yaml; muster simulate -f now.yaml -f new-job.yaml\n  kubectl get nodes,pods,queues,podgroups -A -o json | muster simulate -f - -o json\n\nManifests: Nodes, Queues, PodGroups, Pods, and whatever else they refer to; several documents per file, lists and folders are\nfine. Of a Job, CronJob, Deployment, ReplicaSet, StatefulSet, JobSet, LeaderWorkerSet, RayCluster, Volcano Job or one of Kubeflow's\njobs, those pods take part that its controller would make, in the groups that the grouper would put them in; other kinds with pods\nare refused. Between cycles bound pods start to run, and evicted pods come back to wait."
 )]
 pub struct Args {
     #[command(flatten)]
@@ -71,7 +74,9 @@ pub fn run(args: Args) -> anyhow::Result<Exit> {
     let Args { input, target, schedulers, live, cycles, explain, output } = args;
     let cluster = if live || !input.is_given() {
         let read = async { live::snapshot(&target.link().await?, &schedulers).await };
-        runtime()?.block_on(read)?.documents()
+        let snapshot = runtime()?.block_on(read)?;
+        snapshot.say_left_out();
+        snapshot.documents()
     } else {
         Vec::new()
     };
@@ -107,14 +112,23 @@ impl Input {
         if self.files.iter().any(|file| file == Path::new("-")) {
             return Ok(None);
         }
-        let Some(mut snapshot) = Snapshot::of_documents(&self.objects()?)? else { return Ok(None) };
+        let objects = self.objects()?;
+        let Some((setup, taken)) = Snapshot::head(&objects)? else { return Ok(None) };
+        let objects = unfolded(objects, &setup, &setup.scheduler_names, taken)?;
+        let Some(mut snapshot) = Snapshot::of_documents(&objects)? else { return Ok(None) };
+        self.lay_over(&mut snapshot)?;
+        Ok(Some(snapshot))
+    }
+
+    /// The time and the settings that are given beside a snapshot hold instead of its own.
+    pub fn lay_over(&self, snapshot: &mut Snapshot) -> anyhow::Result<()> {
         if let Some(now) = &self.now {
             snapshot.taken = read_time(now)?;
         }
         if let Some(file) = &self.policy {
             snapshot.setup.config = Some(read_policy(file)?);
         }
-        Ok(Some(snapshot))
+        Ok(())
     }
 
     /// The manifests and settings as a case that expects nothing.
@@ -125,27 +139,49 @@ impl Input {
     /// The same with further objects in front.
     fn case_with(&self, mut objects: Vec<Value>, cycles: u32) -> anyhow::Result<Case> {
         objects.extend(self.objects()?);
-        let snapshot = Snapshot::of_documents(&objects)?;
-        let now = match (&self.now, &snapshot) {
-            (Some(text), _) => Time(read_time(text)?.as_millisecond()),
-            (None, Some(snapshot)) => snapshot.now(),
-            (None, None) => Time(jiff::Timestamp::now().as_millisecond()),
+        let head = Snapshot::head(&objects)?;
+        let now = match (&self.now, &head) {
+            (Some(text), _) => read_time(text)?,
+            (None, Some((_, taken))) => *taken,
+            (None, None) => jiff::Timestamp::now(),
         };
-        if let Some(snapshot) = &snapshot {
-            as_kai(&mut objects, snapshot);
+        let mut objects = match &head {
+            Some((setup, _)) => unfolded(objects, setup, &setup.scheduler_names, now)?,
+            None => unfolded(objects, &Setup::default(), &PLACED.map(String::from), now)?,
+        };
+        let setup = head.map(|(setup, _)| setup);
+        if let Some(setup) = &setup {
+            in_words_of_scenarios(&mut objects, setup);
         }
-        let mut case = Case::of_objects("simulation", objects, now, cycles);
+        let mut case = Case::of_objects("simulation", objects, Time(now.as_millisecond()), cycles);
         case.dialect = match self.dialect {
             Dialect::Kai => "kai".into(),
         };
-        case.policy = match (&self.policy, snapshot) {
+        case.policy = match (&self.policy, &setup) {
             (Some(file), _) => read_policy(file)?,
-            (None, Some(snapshot)) => snapshot_policy(&snapshot),
+            (None, Some(setup)) => setup_policy(setup),
             (None, None) => shard_of(&case.objects)?,
         };
+        case.volcano_config = setup.and_then(|setup| setup.volcano_config).unwrap_or(Value::Null);
         check_kinds(&case.objects)?;
         Ok(case)
     }
+}
+
+/// The scheduler names whose pods scenarios place.
+const PLACED: [&str; 5] =
+    ["muster-scheduler", "kai-scheduler", "volcano", "t9k-scheduler", "koord-scheduler"];
+
+/// With the pods of the workloads among them, and remarks on stderr.
+fn unfolded(
+    objects: Vec<Value>,
+    setup: &Setup,
+    ours: &[String],
+    now: jiff::Timestamp,
+) -> anyhow::Result<Vec<Value>> {
+    let Unfolded { objects, notes } = unfold(objects, setup, ours, now)?;
+    notes.iter().for_each(|note| eprintln!("note: {note}"));
+    Ok(objects)
 }
 
 fn read_time(text: &str) -> anyhow::Result<jiff::Timestamp> {
@@ -163,17 +199,46 @@ fn read_policy(file: &Path) -> anyhow::Result<Value> {
     }
 }
 
-/// Scenarios are about KAI's scheduler name, label and queues; a cluster whose scheduler goes by others is told in those words.
-pub fn as_kai(objects: &mut Vec<Value>, snapshot: &Snapshot) {
-    let setup = &snapshot.setup;
+/// What scenarios call a scheduler; `None`: it is not ours here, though scenarios would take it for one of theirs.
+fn in_scenarios(setup: &Setup, scheduler: &str) -> Option<&'static str> {
+    if !setup.scheduler_names.iter().any(|ours| ours == scheduler) {
+        return None;
+    }
+    Some(match system::dialect(setup, scheduler) {
+        muster_model::Dialect::Kai | muster_model::Dialect::Kubernetes => "kai-scheduler",
+        muster_model::Dialect::Volcano => "volcano",
+        muster_model::Dialect::T9k => "t9k-scheduler",
+        muster_model::Dialect::Koordinator => "koord-scheduler",
+    })
+}
+
+/// The settings of a scheduler that goes by the names of scenarios.
+pub fn setup_in_scenarios(setup: &Setup) -> Setup {
+    let names: BTreeSet<&str> =
+        setup.scheduler_names.iter().filter_map(|name| in_scenarios(setup, name)).collect();
+    Setup {
+        scheduler_names: names.into_iter().map(str::to_owned).collect(),
+        grouped: Vec::new(),
+        volcano: vec!["volcano".into()],
+        ..setup.clone()
+    }
+}
+
+/// Scenarios know one scheduler name of each system, and KAI's label and queues; a cluster whose scheduler goes by others is told in those
+/// words. Who is not this scheduler's to place stays so.
+pub fn in_words_of_scenarios(objects: &mut Vec<Value>, setup: &Setup) {
     let kai = muster_translate::Settings::default();
     let mut has_default_queue = false;
     for object in objects.iter_mut() {
         match object["kind"].as_str() {
             Some("Pod") => {
                 let scheduler = object["spec"]["schedulerName"].as_str().unwrap_or("default-scheduler");
-                if setup.scheduler_names.iter().any(|ours| ours == scheduler) {
-                    object["spec"]["schedulerName"] = json!("kai-scheduler");
+                match in_scenarios(setup, scheduler) {
+                    Some(name) => object["spec"]["schedulerName"] = json!(name),
+                    None if PLACED.contains(&scheduler) => {
+                        object["spec"]["schedulerName"] = json!(format!("another-{scheduler}"));
+                    }
+                    None => {}
                 }
                 let queue = object["metadata"]["labels"].get(&setup.queue_label).cloned();
                 if let Some(queue) = queue.filter(|_| *setup.queue_label != *kai.queue_label) {
@@ -196,8 +261,7 @@ pub fn as_kai(objects: &mut Vec<Value>, snapshot: &Snapshot) {
 }
 
 /// The settings of a snapshot in the form of a scenario's.
-fn snapshot_policy(snapshot: &Snapshot) -> Value {
-    let setup = &snapshot.setup;
+fn setup_policy(setup: &Setup) -> Value {
     match &setup.config {
         Some(config) => {
             let mut config = config.clone();
@@ -250,10 +314,7 @@ pub fn read_objects(path: &Path) -> anyhow::Result<Vec<Value>> {
 fn check_kinds(objects: &[Value]) -> anyhow::Result<()> {
     let kinds: BTreeSet<&str> = objects.iter().filter_map(|o| o["kind"].as_str()).collect();
     let needed = [
-        (
-            "Pod",
-            "pods are what is placed; controllers make them from Jobs and the like, so take them from a cluster",
-        ),
+        ("Pod", "pods are what is placed; give some, or a Job or the like that makes them"),
         ("Node", "pods need nodes to be placed on"),
         ("Queue", "every gang belongs to a queue (scheduling.run.ai/v2)"),
     ];
@@ -419,6 +480,50 @@ mod tests {
         assert_eq!(shard_of(&[]).unwrap(), Value::Null);
         assert_eq!(shard_of(&[shard("a")]).unwrap(), shard("a"));
         assert!(shard_of(&[shard("a"), shard("b")]).unwrap_err().to_string().contains("a, b"));
+    }
+
+    /// Pods of other systems than KAI's keep their system, and those that are not ours stay so.
+    #[test]
+    fn pods_stay_in_their_system() {
+        let names = ["mine", "vc", "t9k-scheduler"].map(String::from).to_vec();
+        let setup = Setup { scheduler_names: names, volcano: vec!["vc".into()], ..Setup::default() };
+        let said = |scheduler: &str| {
+            let mut objects = vec![json!({"kind": "Pod", "spec": {"schedulerName": scheduler}})];
+            in_words_of_scenarios(&mut objects, &setup);
+            objects[0]["spec"]["schedulerName"].as_str().unwrap().to_owned()
+        };
+        assert_eq!(said("mine"), "kai-scheduler");
+        assert_eq!(said("vc"), "volcano");
+        assert_eq!(said("t9k-scheduler"), "t9k-scheduler");
+        assert_eq!(said("kai-scheduler"), "another-kai-scheduler");
+        assert_eq!(said("volcano"), "another-volcano");
+        assert_eq!(said("default-scheduler"), "default-scheduler");
+        let told = setup_in_scenarios(&setup);
+        assert_eq!(told.scheduler_names, ["kai-scheduler", "t9k-scheduler", "volcano"]);
+    }
+
+    /// `muster simulate -f now.yaml -f new-job.yaml`.
+    #[test]
+    fn a_new_job_is_simulated_on_a_snapshot() {
+        let mut documents = crate::live::tests::of_yaml(crate::live::tests::CLUSTER).documents();
+        documents[0]["settings"]["grouped"] = json!(["kai-scheduler"]);
+        documents.push(json!({"apiVersion": "batch/v1", "kind": "Job",
+            "metadata": {"name": "new", "namespace": "ml", "labels": {"kai.scheduler/queue": "team"}, "annotations": {"kai.scheduler/batch-min-member": "2"}},
+            "spec": {"parallelism": 2, "completions": 2, "template": {"spec": {"schedulerName": "kai-scheduler",
+                "containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}}}}));
+        let input = Input { files: Vec::new(), policy: None, dialect: Dialect::Kai, now: None };
+        let case = input.case_with(documents, 1).unwrap();
+        let outcome = played(&case, false).unwrap();
+        let moment = &outcome.moments[0];
+        let group = moment.pods["ml/new-0"].gang.as_ref().unwrap();
+        assert_eq!(&*group.name, "pg-new-simulated-job");
+        assert!(
+            moment.pods["ml/new-0"].placed() && moment.pods["ml/new-1"].placed(),
+            "{:?}",
+            moment.refusals
+        );
+        assert_eq!(moment.gangs[group].needed, 2);
+        assert_eq!(&*moment.gangs[group].queue, "team");
     }
 
     #[test]

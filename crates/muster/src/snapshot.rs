@@ -6,7 +6,7 @@
 
 use crate::Exit;
 use crate::live::{self, Schedulers, Snapshot, Target};
-use crate::simulate::as_kai;
+use crate::simulate::{in_words_of_scenarios, setup_in_scenarios};
 use crate::up::runtime;
 use anyhow::Context;
 use clap::ValueEnum;
@@ -23,7 +23,7 @@ pub struct Args {
     target: Target,
     #[command(flatten)]
     schedulers: Schedulers,
-    /// In the words of scenarios, which only know KAI's scheduler name: for `files` of a scenario that `muster test` runs
+    /// In the words of scenarios, which know one scheduler name of each system: for `files` of a scenario that `muster test` runs
     #[arg(long)]
     scenario: bool,
     /// Where to write it [default: standard output]
@@ -47,7 +47,7 @@ pub fn run(args: Args) -> anyhow::Result<Exit> {
     let snapshot = runtime()?.block_on(async {
         let link = target.link().await?;
         let mut snapshot = live::snapshot(&link, &schedulers).await?;
-        live::add_kueue(&link, &mut snapshot).await;
+        live::add_kueue(&link, &mut snapshot).await?;
         anyhow::Ok(snapshot)
     })?;
     let documents = if scenario { in_scenario(&snapshot) } else { snapshot.documents() };
@@ -70,7 +70,10 @@ pub fn run(args: Args) -> anyhow::Result<Exit> {
             eprintln!("{}: {}", path.display(), counts.join(", "));
             eprintln!("schedulers   {}", snapshot.setup.scheduler_names.join(", "));
             for (kind, why) in &snapshot.left_out {
-                eprintln!("left out     {}: {why}", kind.name());
+                eprintln!("left out     {}: {why}", kind.id());
+            }
+            for (name, why) in &snapshot.kueue_left_out {
+                eprintln!("left out     {name}: {why}");
             }
         }
         None => {
@@ -82,13 +85,12 @@ pub fn run(args: Args) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// The same objects, with pods of our scheduler names under KAI's.
+/// The same objects, with pods of our scheduler names under those that scenarios know.
 fn in_scenario(snapshot: &Snapshot) -> Vec<Value> {
     let mut documents = snapshot.documents();
-    as_kai(&mut documents, snapshot);
+    in_words_of_scenarios(&mut documents, &snapshot.setup);
     if let Some(head) = documents.first_mut() {
-        head["settings"]["schedulerNames"] = json!(["kai-scheduler"]);
-        head["settings"]["grouped"] = json!([]);
+        head["settings"] = json!(setup_in_scenarios(&snapshot.setup));
     }
     documents
 }

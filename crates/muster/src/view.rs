@@ -1,17 +1,17 @@
 //! Gangs, queues and nodes in a row each, whatever made them.
 //!
 //! In: a snapshot, and what would be decided about it. Out: rows with amounts in the model's units, as values and as JSON. Must stay
-//! true: what a queue holds and asks for is counted from the pods, never taken from a status; fair shares are divided by the
-//! engine's own rule.
+//! true: what a queue holds and asks for is counted from the pods, never taken from a status; fair shares are those that the
+//! engine decided by.
 
 use crate::live::{Seen, Snapshot};
-use muster_engine::divide::{Claimant, divide};
+use crate::system;
 use muster_model::{
-    Bound, Cluster, GPU, Key, MigStrategy, Name, Node, Pod, PodState, Preemptibility, Queue, Reason,
-    Resource, Share, ShareSize, Time,
+    Bound, Cluster, Dialect, GPU, Key, Name, Node, Pod, PodState, Preemptibility, Queue, Reason, Resource,
+    Share, ShareSize, Time,
 };
 use muster_scenario::words;
-use muster_translate::Kind;
+use muster_translate::{Kind, Translator};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -122,8 +122,10 @@ pub fn gangs(snapshot: &Snapshot, seen: &Seen) -> Vec<GangRow> {
         own.gpus += charge(pod, &memory)[GPUS];
     }
     let over = over(snapshot);
-    let groups: BTreeMap<Key, &Value> =
-        snapshot.of(Kind::PodGroup).map(|group| (key_of(group), group)).collect();
+    let groups: BTreeMap<Key, &Value> = system::group_kinds()
+        .flat_map(|kind| snapshot.of(kind).map(move |group| (system::gang_of(kind, group), group)))
+        .collect();
+    let owners = owners(snapshot, seen, &groups);
     let next: BTreeSet<&Key> = seen.decisions.binds.iter().map(|bind| &bind.gang).collect();
     let row = |gang: &muster_model::Gang| {
         let none = Members::default();
@@ -154,11 +156,11 @@ pub fn gangs(snapshot: &Snapshot, seen: &Seen) -> Vec<GangRow> {
         };
         GangRow {
             key: gang.key.clone(),
-            dialect: if groups.contains_key(&gang.key) { "kai" } else { "pod" },
-            owner: groups.get(&gang.key).and_then(|group| {
-                let owner = group["metadata"]["ownerReferences"].as_array()?.first()?;
-                Some(format!("{}/{}", owner["kind"].as_str()?, owner["name"].as_str()?))
-            }),
+            dialect: match system::of_name(&gang.key.name) {
+                ("kai", _) if !groups.contains_key(&gang.key) => "pod",
+                (system, _) => system,
+            },
+            owner: owners.get(&gang.key).cloned(),
             queue: gang.queue.clone(),
             priority: gang.priority,
             preemptible: gang.preemptibility == Preemptibility::Preemptible,
@@ -185,17 +187,46 @@ pub fn key_of(object: &Value) -> Key {
     Key::new(text("namespace"), text("name"))
 }
 
+/// What made each gang: the owner of its group, or else of one of its pods.
+fn owners(snapshot: &Snapshot, seen: &Seen, groups: &BTreeMap<Key, &Value>) -> BTreeMap<Key, String> {
+    let owner = |object: &Value| {
+        let owner = object["metadata"]["ownerReferences"].as_array()?.first()?;
+        Some(format!("{}/{}", owner["kind"].as_str()?, owner["name"].as_str()?))
+    };
+    let mut owners: BTreeMap<Key, String> =
+        groups.iter().filter_map(|(gang, group)| Some((gang.clone(), owner(group)?))).collect();
+    let mut asked: BTreeMap<&Key, &Key> = BTreeMap::new();
+    for pod in &seen.cluster.pods {
+        if let Some(gang) = pod.gang.as_ref().filter(|gang| !owners.contains_key(*gang)) {
+            asked.insert(&pod.key, gang);
+        }
+    }
+    if !asked.is_empty() {
+        for pod in snapshot.of(Kind::Pod) {
+            if let (Some(gang), Some(owner)) = (asked.get(&key_of(pod)), owner(pod)) {
+                owners.entry((*gang).clone()).or_insert(owner);
+            }
+        }
+    }
+    owners
+}
+
 /// Pods that are over, by gang: how many succeeded and how many failed.
 fn over(snapshot: &Snapshot) -> BTreeMap<Key, (u32, u32)> {
     let mut over: BTreeMap<Key, (u32, u32)> = BTreeMap::new();
+    let mut dialects: BTreeMap<&str, Dialect> = BTreeMap::new();
     for pod in snapshot.of(Kind::Pod) {
-        let Some(group) = pod["metadata"]["annotations"]["pod-group-name"].as_str() else { continue };
-        let gang = Key::new(key_of(pod).namespace, group);
-        match pod["status"]["phase"].as_str() {
-            Some("Succeeded") => over.entry(gang).or_default().0 += 1,
-            Some("Failed") => over.entry(gang).or_default().1 += 1,
-            _ => {}
-        }
+        let succeeded = match pod["status"]["phase"].as_str() {
+            Some("Succeeded") => true,
+            Some("Failed") => false,
+            _ => continue,
+        };
+        let scheduler = pod["spec"]["schedulerName"].as_str().unwrap_or("default-scheduler");
+        let dialect =
+            *dialects.entry(scheduler).or_insert_with(|| system::dialect(&snapshot.setup, scheduler));
+        let Some(named) = system::group_of_pod(pod, dialect) else { continue };
+        let (n_succeeded, n_failed) = over.entry(named.gang).or_default();
+        *if succeeded { n_succeeded } else { n_failed } += 1;
     }
     over
 }
@@ -233,6 +264,8 @@ fn share(pod: &Pod, memory: &BTreeMap<&Name, i64>) -> i64 {
 pub struct QueueRow {
     pub name: Name,
     pub parent: Option<Name>,
+    /// Whose rules it lives by.
+    pub tree: Dialect,
     /// 0 for roots.
     pub depth: usize,
     pub priority: i32,
@@ -252,8 +285,8 @@ pub struct QueueRow {
 impl QueueRow {
     pub fn json(&self) -> Value {
         let mut row = json!({
-            "name": &*self.name, "depth": self.depth, "priority": self.priority, "gangs": self.gangs,
-            "waiting": self.waiting,
+            "name": &*self.name, "dialect": system::word(self.tree), "depth": self.depth,
+            "priority": self.priority, "gangs": self.gangs, "waiting": self.waiting,
         });
         if let Some(parent) = &self.parent {
             row["parent"] = json!(&**parent);
@@ -282,20 +315,13 @@ impl QueueRow {
 pub fn queues(seen: &Seen, rows: &[GangRow]) -> Vec<QueueRow> {
     let cluster = &seen.cluster;
     let all: BTreeMap<&Name, &Queue> = cluster.queues.iter().map(|q| (&q.name, &**q)).collect();
-    let mut tree = Tree::of(&all);
+    let tree = Tree::of(&all);
     let gangs: BTreeMap<&Key, &muster_model::Gang> = cluster.gangs.iter().map(|g| (&g.key, &**g)).collect();
     let memory = gpu_memory(cluster);
     let mut sums: BTreeMap<&Name, Sums> = BTreeMap::new();
-    let mut total = capacity(cluster);
     for pod in &cluster.pods {
+        let Some(gang) = pod.gang.as_ref().and_then(|key| gangs.get(key)) else { continue };
         let charge = charge(pod, &memory);
-        let Some(gang) = pod.gang.as_ref().and_then(|key| gangs.get(key)) else {
-            // Room that is none of ours is not divided.
-            if pod.state.holds_room() {
-                total = minus(&total, &charge);
-            }
-            continue;
-        };
         for queue in tree.path(&gang.queue) {
             let own = sums.entry(queue).or_default();
             if pod.state.stays() {
@@ -315,9 +341,6 @@ pub fn queues(seen: &Seen, rows: &[GangRow]) -> Vec<QueueRow> {
             own.waiting += u32::from(row.waits());
         }
     }
-    tree.sort();
-    let mut fair: BTreeMap<&Name, Trio> = BTreeMap::new();
-    divide_level(&total, &tree.roots, &tree, &sums, &mut fair);
     let mut out = Vec::new();
     let mut emit = |name: &Name, depth: usize, broken: Option<String>| {
         let Some(queue) = all.get(name) else { return };
@@ -325,10 +348,11 @@ pub fn queues(seen: &Seen, rows: &[GangRow]) -> Vec<QueueRow> {
         out.push(QueueRow {
             name: name.clone(),
             parent: queue.parent.clone(),
+            tree: queue.tree,
             depth,
             priority: queue.priority,
             shares: RESOURCES.map(|r| queue.shares.get(&r).copied().unwrap_or_default()),
-            fair: fair.get(name).copied().unwrap_or_default(),
+            fair: seen.figures.queues.get(name).map(|own| own.fair_share).unwrap_or_default(),
             allocated: own.allocated,
             firm: own.firm,
             requested: plus(&own.allocated, &own.asked),
@@ -366,27 +390,6 @@ fn plus(a: &Trio, b: &Trio) -> Trio {
     [a[0].saturating_add(b[0]), a[1].saturating_add(b[1]), a[2].saturating_add(b[2])]
 }
 
-fn minus(a: &Trio, b: &Trio) -> Trio {
-    [a[0].saturating_sub(b[0]), a[1].saturating_sub(b[1]), a[2].saturating_sub(b[2])]
-}
-
-/// What there is to divide.
-fn capacity(cluster: &Cluster) -> Trio {
-    let mut total = Trio::default();
-    for node in cluster.nodes.iter().filter(|n| n.conditions.usable()) {
-        let mut own = RESOURCES.map(|resource| i128::from(node.allocatable.get(&resource)));
-        if node.gpus.mig != MigStrategy::None {
-            let parts = node
-                .allocatable
-                .iter()
-                .map(|(r, n)| i128::from(r.mig_parts().unwrap_or(0)) * i128::from(GPU) * i128::from(n));
-            own[GPUS] += parts.sum::<i128>();
-        }
-        total = plus(&total, &own);
-    }
-    total
-}
-
 /// Parents and children, with every queue whose parents lead to a root.
 struct Tree<'a> {
     all: &'a BTreeMap<&'a Name, &'a Queue>,
@@ -408,15 +411,6 @@ impl<'a> Tree<'a> {
             }
         }
         tree
-    }
-
-    /// The oldest first, as the engine ranks them.
-    fn sort(&mut self) {
-        let age = |name: &&Name| self.all.get(*name).map(|q| (q.created, q.uid.clone()));
-        self.roots.sort_by_cached_key(age);
-        for level in self.children.values_mut() {
-            level.sort_by_cached_key(age);
-        }
     }
 
     /// From a queue to its root; empty if the way is broken.
@@ -445,44 +439,6 @@ fn broken(all: &BTreeMap<&Name, &Queue>, name: &Name) -> Option<String> {
         at = next;
     }
     None
-}
-
-fn divide_level<'a>(
-    total: &Trio,
-    level: &[&'a Name],
-    tree: &Tree<'a>,
-    sums: &BTreeMap<&'a Name, Sums>,
-    fair: &mut BTreeMap<&'a Name, Trio>,
-) {
-    let units: Trio = [1, 1, GPU.into()];
-    for (r, resource) in RESOURCES.iter().enumerate() {
-        let claimants: Vec<Claimant> = (0_u32..)
-            .zip(level)
-            .map(|(rank, name)| {
-                let queue = tree.all.get(*name);
-                let share = queue.and_then(|q| q.shares.get(resource)).copied().unwrap_or_default();
-                let own = sums.get(*name);
-                let request = own.map_or(0, |s| s.allocated[r].saturating_add(s.asked[r]));
-                Claimant {
-                    quota: share.quota,
-                    requestable: share.limit.cap(request),
-                    weight: share.weight,
-                    priority: queue.map_or(0, |q| q.priority),
-                    usage: queue.and_then(|q| q.usage.get(resource)).copied().unwrap_or(0),
-                    age_rank: rank,
-                }
-            })
-            .collect();
-        for (name, own) in level.iter().zip(divide(total[r], units[r], 0, &claimants).fair) {
-            fair.entry(name).or_default()[r] = own;
-        }
-    }
-    for name in level {
-        if let Some(children) = tree.children.get(*name) {
-            let own = fair.get(*name).copied().unwrap_or_default();
-            divide_level(&own, children, tree, sums, fair);
-        }
-    }
 }
 
 #[derive(Clone, Debug)]
@@ -548,17 +504,26 @@ pub fn nodes(snapshot: &Snapshot, seen: &Seen) -> Vec<NodeRow> {
         .of(Kind::Node)
         .map(|node| (node["metadata"]["name"].as_str().unwrap_or_default().to_owned(), pool_of(node)))
         .collect();
-    let others: BTreeSet<&Option<String>> =
-        pools.values().filter(|pool| **pool != snapshot.setup.pool).collect();
     let mut rows = nodes_of(&seen.cluster);
-    for pool in others {
-        let mut setup = snapshot.setup.clone();
-        setup.pool.clone_from(pool);
-        let (mut settings, _, _) = setup.read();
+    if pools.values().any(|pool| *pool != snapshot.setup.pool) {
+        // All other pools at once: without their label, nodes are of none.
+        let (mut settings, _, _) = snapshot.setup.read();
         settings.now = snapshot.now();
-        let objects: Vec<Value> =
-            snapshot.objects.iter().flat_map(|(_, items)| items.iter().cloned()).collect();
-        rows.extend(nodes_of(&muster_translate::cluster(&objects, &settings).0));
+        settings.pool.value = None;
+        let mut translator = Translator::new(settings);
+        for node in snapshot.of(Kind::Node).filter(|node| pool_of(node) != snapshot.setup.pool) {
+            let mut node = node.clone();
+            if let Some(labels) = node["metadata"]["labels"].as_object_mut() {
+                labels.remove(label);
+            }
+            translator.put_as(Kind::Node, &node);
+        }
+        for kind in [Kind::Topology, Kind::BindRequest, Kind::Pod] {
+            snapshot.of(kind).for_each(|object| translator.put_as(kind, object));
+        }
+        let mut cluster = Cluster::default();
+        muster_translate::apply(&mut cluster, translator.drain().0);
+        rows.extend(nodes_of(&cluster));
     }
     for row in &mut rows {
         row.pool = pools.get(&*row.name).cloned().flatten();
