@@ -2,7 +2,8 @@
 //!
 //! In: a binary. Out: a tar archive with an OCI image layout: one layer with the binary at `/usr/local/bin/muster` and, when it is
 //! linked to shared libraries, these libraries and their loader where the binary looks for them. Must stay true: the same
-//! binary gives the same bytes; the program runs as user 65532, and every file is root's and written by nobody.
+//! binary gives the same bytes; the program runs as user 65532, and every file is root's and written by nobody; an image that would lack
+//! a library is not written.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -56,7 +57,7 @@ pub struct ImageInfo {
 pub fn image(binary: &Path, out: &Path, name: &str) -> Result<ImageInfo> {
     let program = fs::read(binary).with_context(|| format!("cannot read {}", binary.display()))?;
     let architecture = architecture(&program).with_context(|| binary.display().to_string())?;
-    let libraries = libraries(binary)?;
+    let libraries = libraries(binary, &program, architecture)?;
 
     let mut layer = Tar::default();
     layer.file("etc/nsswitch.conf", 0o644, b"hosts: files dns\n")?;
@@ -141,6 +142,9 @@ fn architecture(program: &[u8]) -> Result<&'static str> {
     if !program.starts_with(b"\x7fELF") {
         bail!("not a Linux program");
     }
+    if program.get(4..6) != Some(&[2, 1]) {
+        bail!("a program of 32 bits, or of another order of bytes");
+    }
     match program.get(18..20) {
         Some([62, 0]) => Ok("amd64"),
         Some([183, 0]) => Ok("arm64"),
@@ -150,18 +154,87 @@ fn architecture(program: &[u8]) -> Result<&'static str> {
 }
 
 /// The shared libraries that a program needs, with the loader; none for a static one.
-fn libraries(binary: &Path) -> Result<Vec<PathBuf>> {
+fn libraries(binary: &Path, program: &[u8], architecture: &str) -> Result<Vec<PathBuf>> {
+    let linked = linked(program).with_context(|| format!("{} is cut off", binary.display()))?;
+    if linked.is_empty() {
+        return Ok(Vec::new());
+    }
+    // The words of images for the machines that Rust calls by these names.
+    let here = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    // What is found here is for this machine; ldd says of a program for another one that it is not dynamic.
+    if architecture != here {
+        bail!(
+            "{} is a program for {architecture} and linked to {}, and only the libraries of {here} are here; link it statically \
+             (a target of musl), or make its image on such a machine",
+            binary.display(),
+            linked.join(", ")
+        );
+    }
     let binary = std::path::absolute(binary)?;
     let output = Command::new("ldd").arg(&binary).env("LC_ALL", "C").output().context("cannot run ldd")?;
     let talk =
         format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    if talk.contains("not a dynamic executable") || talk.contains("statically linked") {
-        return Ok(Vec::new());
-    }
     if !output.status.success() {
         bail!("ldd {} failed: {}", binary.display(), talk.trim());
     }
     libraries_in(&talk)
+}
+
+/// What a program names of others: its loader, and the libraries it needs; nothing for a static one. `None`: it says that there is more
+/// to it than there is. Only files of 64 bits and the usual order of bytes; `architecture` knows no others.
+fn linked(program: &[u8]) -> Option<Vec<String>> {
+    const LOAD: u64 = 1;
+    const DYNAMIC: u64 = 2;
+    const INTERPRETER: u64 = 3;
+    const NEEDED: u64 = 1;
+    const STRINGS: u64 = 5;
+    let number = |at: usize, width: usize| {
+        let bytes = program.get(at..at.checked_add(width)?)?;
+        Some(bytes.iter().rev().fold(0_u64, |sum, byte| (sum << 8) | u64::from(*byte)))
+    };
+    let text = |at: usize| {
+        let rest = program.get(at..)?;
+        let end = rest.iter().position(|byte| *byte == 0)?;
+        Some(String::from_utf8_lossy(&rest[..end]).into_owned())
+    };
+    let place = |number: u64| usize::try_from(number).ok();
+    let (table, size, n_parts) = (place(number(32, 8)?)?, place(number(54, 2)?)?, place(number(56, 2)?)?);
+    // Of each part: what it is, where it is in the file and in memory, how long it is.
+    let mut parts = Vec::with_capacity(n_parts);
+    for part in 0..n_parts {
+        let at = table.checked_add(part.checked_mul(size)?)?;
+        parts.push((number(at, 4)?, number(at + 8, 8)?, number(at + 16, 8)?, number(at + 32, 8)?));
+    }
+    let mut out = Vec::new();
+    for (_, from, ..) in parts.iter().filter(|part| part.0 == INTERPRETER) {
+        out.push(text(place(*from)?)?);
+    }
+    for (_, from, _, length) in parts.iter().filter(|part| part.0 == DYNAMIC) {
+        let mut entries = Vec::new();
+        for entry in 0..place(*length)? / 16 {
+            let at = place(*from)?.checked_add(entry * 16)?;
+            entries.push((number(at, 8)?, number(at + 8, 8)?));
+        }
+        let needed: Vec<u64> =
+            entries.iter().filter(|entry| entry.0 == NEEDED).map(|entry| entry.1).collect();
+        if needed.is_empty() {
+            continue;
+        }
+        // The names lie at an address, which some part has in the file.
+        let address = entries.iter().find(|entry| entry.0 == STRINGS)?.1;
+        let holds =
+            |part: &&(u64, u64, u64, u64)| part.0 == LOAD && part.2 <= address && address - part.2 < part.3;
+        let (_, from, start, _) = parts.iter().find(holds)?;
+        let strings = from.checked_add(address - start)?;
+        for name in needed {
+            out.push(text(place(strings.checked_add(name)?)?)?);
+        }
+    }
+    Some(out)
 }
 
 /// Reads what ldd prints: `name => path (address)`, or `path (address)` for the loader.
@@ -272,6 +345,86 @@ mod tests {
     fn refuses_what_is_no_program() {
         assert!(architecture(b"#!/bin/sh").is_err());
         assert!(architecture(b"\x7fELF").is_err());
+        let mut program = made_up(243, "", &[]);
+        assert_eq!(architecture(&program).unwrap(), "riscv64");
+        program[4] = 1;
+        assert!(architecture(&program).is_err(), "the same number is that of 32 bits");
+    }
+
+    /// A program for a machine with one part of each kind that is given: the loader's name, and the libraries.
+    fn made_up(machine: u8, loader: &str, needed: &[&str]) -> Vec<u8> {
+        const STRINGS_AT: u64 = 0x400;
+        const MEMORY: u64 = 0x10_0000;
+        let mut out = vec![0_u8; 0x800];
+        out[..6].copy_from_slice(b"\x7fELF\x02\x01");
+        out[18] = machine;
+        let mut put = |at: usize, bytes: &[u8]| out[at..at + bytes.len()].copy_from_slice(bytes);
+        put(32, &64_u64.to_le_bytes());
+        put(54, &56_u16.to_le_bytes());
+        let mut parts: Vec<(u32, u64, u64, u64)> = vec![(1, 0, MEMORY, 0x800)];
+        if !loader.is_empty() {
+            put(0x300, loader.as_bytes());
+            parts.push((3, 0x300, MEMORY + 0x300, loader.len() as u64 + 1));
+        }
+        if !needed.is_empty() {
+            let (mut at, mut name) = (0x200, 1);
+            let mut entry = |tag: u64, value: u64| {
+                put(at, &tag.to_le_bytes());
+                put(at + 8, &value.to_le_bytes());
+                at += 16;
+            };
+            entry(5, MEMORY + STRINGS_AT);
+            for library in needed {
+                entry(1, name);
+                name += library.len() as u64 + 1;
+            }
+            parts.push((2, 0x200, MEMORY + 0x200, 16 * (needed.len() as u64 + 2)));
+            let mut at = STRINGS_AT as usize + 1;
+            for library in needed {
+                put(at, library.as_bytes());
+                at += library.len() + 1;
+            }
+        }
+        put(56, &(parts.len() as u16).to_le_bytes());
+        for (i, (kind, from, address, length)) in parts.into_iter().enumerate() {
+            let at = 64 + i * 56;
+            put(at, &kind.to_le_bytes());
+            put(at + 8, &from.to_le_bytes());
+            put(at + 16, &address.to_le_bytes());
+            put(at + 32, &length.to_le_bytes());
+        }
+        out
+    }
+
+    #[track_caller]
+    fn check_linked(loader: &str, needed: &[&str], expected: &[&str]) {
+        let program = made_up(183, loader, needed);
+        assert_eq!(linked(&program).unwrap(), expected);
+        // Whatever is cut off, it is no panic; and a table that is cut off is said.
+        (0..program.len()).for_each(|end| drop(linked(&program[..end])));
+        assert_eq!(linked(&program[..70]), None);
+    }
+
+    #[test]
+    fn programs_say_what_they_are_linked_to() {
+        check_linked("", &[], &[]);
+        check_linked("/lib/ld.so.1", &[], &["/lib/ld.so.1"]);
+        check_linked("/lib/ld.so.1", &["libc.so.6", "libm.so"], &["/lib/ld.so.1", "libc.so.6", "libm.so"]);
+    }
+
+    /// An image for another machine is made where nothing of that machine is needed, and refused where it is.
+    #[test]
+    fn libraries_of_another_machine_are_not_here() {
+        let dir = std::env::temp_dir().join(format!("muster-foreign-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        let (program, out) = (dir.join("muster"), dir.join("image.tar"));
+        fs::write(&program, made_up(243, "/lib/ld.so.1", &["libc.so.6"])).unwrap();
+        let why = image(&program, &out, "muster:test").unwrap_err().to_string();
+        assert!(why.contains("riscv64") && why.contains("libc.so.6") && !out.exists(), "{why}");
+        fs::write(&program, made_up(243, "", &[])).unwrap();
+        let info = image(&program, &out, "muster:test").unwrap();
+        assert_eq!((info.architecture, info.libraries), ("riscv64", 0));
+        fs::remove_dir_all(&dir).unwrap();
     }
 
     /// What another program says the digest of a file is.
@@ -323,7 +476,7 @@ mod tests {
         unpack(&layer, &root);
         let inside = root.join("usr/local/bin/muster");
         assert_eq!(fs::read(&inside).unwrap(), fs::read(&program).unwrap());
-        let libraries = libraries(&program).unwrap();
+        let libraries = libraries(&program, &fs::read(&program).unwrap(), info.architecture).unwrap();
         assert_eq!(libraries.len(), info.libraries);
         if let Some(loader) = libraries.iter().find(|l| l.to_string_lossy().contains("ld-")) {
             let place = |path: &Path| root.join(path.strip_prefix("/").unwrap());
