@@ -43,7 +43,8 @@ pub fn may_be_stuck(pod: &Pod, options: &Options) -> bool {
         && request::share(&pod.metadata.annotations).is_some()
 }
 
-/// `stuck`: the pods that wait, in order of name. `scaling`: all pods of the scaling namespace. `cooling`: nothing new now.
+/// `stuck`: the pods that wait, in order of name. `scaling`: all pods of the scaling namespace. `target`: a pod by its key, if nodes would help
+/// it. `cooling`: nothing new now.
 pub fn plan(
     stuck: &[Arc<Pod>],
     scaling: &[Arc<Pod>],
@@ -58,10 +59,11 @@ pub fn plan(
         if pod.metadata.deleting() {
             continue;
         }
-        if pod.is_over() || !serves {
+        // Once it has a node the node is there, whatever becomes of the pod: its GPU is for whom it was fetched.
+        if pod.is_over() || pod.is_bound() || !serves {
             actions.push(Action::Delete(pod.key(), pod.metadata.uid.clone()));
         } else {
-            if !pod.is_bound() && condition(&pod.status.conditions, "PodScheduled").is_none() {
+            if condition(&pod.status.conditions, "PodScheduled").is_none() {
                 actions.push(Action::Mark(pod.key()));
             }
             left.push(pod);
@@ -258,6 +260,10 @@ mod tests {
         let mut served = Pod::clone(&first);
         served.status.phase = "Succeeded".into();
         check(&all, &[Arc::new(served)], false, "-a");
+        // It has a node, and hangs there with an image that cannot be pulled.
+        let mut bound = Pod::clone(&first);
+        bound.spec.node_name = "new".into();
+        check(&all, &[Arc::new(bound)], false, "-a");
         let mut unmarked = Pod::clone(&first);
         unmarked.status.conditions.clear();
         let name = unmarked.metadata.name.clone();

@@ -6,7 +6,8 @@
 //! - *fractions of GPUs*, which stand in annotations: for those that wait, small pods that ask for whole GPUs are made in a
 //!   namespace of their own, as many as the fractions need together;
 //! - *whole gangs*, where the autoscaler speaks ProvisioningRequest: one request per gang that waits, for its minimum, all or
-//!   nothing. Its pods are marked as consumers of it, so that the same capacity is not asked for twice.
+//!   nothing. Once an autoscaler has taken it, its pods are marked as consumers of it, so that the same capacity is not asked for
+//!   twice; the marks go with it.
 //!
 //! Nothing of this happens for pods that nobody has marked unschedulable, nor while a gang waits for its queue or for its time,
 //! which no node changes.

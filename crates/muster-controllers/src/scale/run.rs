@@ -1,6 +1,6 @@
 //! Makes scaling pods and requests for capacity while pods wait.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -39,6 +39,10 @@ struct Scale {
     /// Kept only while requests can be made.
     members: Mutex<Members>,
     follows_gangs: AtomicBool,
+    /// Gangs whose request does not fit what they lack, and since when.
+    gaps: Mutex<BTreeMap<Key, Instant>>,
+    /// Requests, by uid, of which it was said that nobody answers.
+    unanswered: Mutex<BTreeSet<String>>,
     cooled_at: Mutex<Instant>,
 }
 
@@ -53,6 +57,8 @@ pub fn start(cx: &Context, options: Options) -> impl Future<Output = ()> + Send 
         candidates: Mutex::default(),
         members: Mutex::default(),
         follows_gangs: AtomicBool::new(false),
+        gaps: Mutex::default(),
+        unanswered: Mutex::default(),
         // Whether a scaling pod has served just before a restart is not known, so the first wait is a whole one.
         cooled_at: Mutex::new(Instant::now() + options.cooldown),
         options,
@@ -143,23 +149,18 @@ impl Scale {
         let scaling = self.pods.in_namespace(&self.options.namespace);
         let cooled_at = *lock(&self.cooled_at);
         let cooling = Instant::now() < cooled_at;
-        let target = |key: &Key| self.pods.get(key);
+        let target = |key: &Key| self.pods.get(key).filter(|pod| self.nodes_would_help(pod));
+        // What is refused for one of them is no reason to let the others wait.
+        let mut done = Ok(());
         for action in fractions::plan(&stuck, &scaling, target, cooling, &self.options) {
-            match action {
-                fractions::Action::Create(body) => self.create_scaling_pod(&body).await?,
-                fractions::Action::Mark(key) => self.mark(&key).await?,
-                fractions::Action::Delete(key, uid) => {
-                    let delete = Delete { uid: &uid, grace_seconds: Some(0), ..Delete::default() };
-                    match self.cx.api.delete::<Pod>(&key, delete).await {
-                        Ok(Some(pod)) if pod.metadata.deleting() => self.pods.enter(pod),
-                        Ok(_) => self.pods.remove(&key, &uid),
-                        Err(error) if error.not_found() => self.pods.remove(&key, &uid),
-                        Err(error) => return Err(error),
-                    }
-                    *lock(&self.cooled_at) = Instant::now() + self.options.cooldown;
-                }
-            }
+            let acted = match action {
+                fractions::Action::Create(body) => self.create_scaling_pod(&body).await,
+                fractions::Action::Mark(key) => self.mark(&key).await,
+                fractions::Action::Delete(key, uid) => self.delete_scaling_pod(&key, &uid).await,
+            };
+            done = done.and(acted);
         }
+        done?;
         let cooled_at = *lock(&self.cooled_at);
         let left = cooled_at.saturating_duration_since(Instant::now());
         Ok(if stuck.is_empty() || left.is_zero() { Next::Idle } else { Next::After(left) })
@@ -168,6 +169,18 @@ impl Scale {
     fn nodes_would_help(&self, pod: &Pod) -> bool {
         let group = group_of(pod).and_then(|key| self.groups.get(&key));
         group.is_none_or(|group| room_would_help(&group))
+    }
+
+    async fn delete_scaling_pod(&self, key: &Key, uid: &str) -> Result<(), ApiError> {
+        let delete = Delete { uid, grace_seconds: Some(0), ..Delete::default() };
+        match self.cx.api.delete::<Pod>(key, delete).await {
+            Ok(Some(pod)) if pod.metadata.deleting() => self.pods.enter(pod),
+            Ok(_) => self.pods.remove(key, uid),
+            Err(error) if error.not_found() => self.pods.remove(key, uid),
+            Err(error) => return Err(error),
+        }
+        *lock(&self.cooled_at) = Instant::now() + self.options.cooldown;
+        Ok(())
     }
 
     async fn create_scaling_pod(&self, body: &serde_json::Value) -> Result<(), ApiError> {
@@ -245,29 +258,69 @@ impl Scale {
     async fn look_at_gang(&self, key: Key) -> Result<Next, ApiError> {
         // Before anything else, so that names that are gone are let go even where the group is gone too.
         let pods = lock(&self.members).of(&key, &self.pods);
-        // A group that is gone takes its requests with it: it owns them.
-        let Some(group) = self.groups.get(&key) else { return Ok(Next::Idle) };
+        let is_ours = |name: &str| self.is_of(&key, name);
+        let Some(group) = self.groups.get(&key) else {
+            // A group that is gone takes its requests with it: it owns them. What its pods say of them is not.
+            lock(&self.gaps).remove(&key);
+            self.say(gangs::marks(&pods, None, is_ours)).await?;
+            return Ok(Next::Idle);
+        };
         let requests = self.requests.store.owned_by(&group.metadata.uid);
-        let plan = gangs::plan(&group, &pods, &requests, self.cx.clock.now(), &self.options);
-        for request in &plan.delete {
-            self.delete(request).await?;
+        let gap = lock(&self.gaps).get(&key).map_or(Duration::ZERO, Instant::elapsed);
+        let plan = gangs::plan(&group, &pods, &requests, is_ours, gap, self.cx.clock.now(), &self.options);
+        if plan.in_gap {
+            lock(&self.gaps).entry(key.clone()).or_insert_with(Instant::now);
+        } else {
+            lock(&self.gaps).remove(&key);
         }
+        let mut done = self.say(plan.marks).await;
+        for request in &plan.delete {
+            done = done.and(self.delete(request).await);
+        }
+        if let Some(request) = &plan.unanswered
+            && lock(&self.unanswered).insert(request.metadata.uid.clone())
+        {
+            let message = format!(
+                "no autoscaler has said anything about ProvisioningRequest {}; its pods are left to those that look at pods",
+                request.metadata.name
+            );
+            self.cx.events.warning(&*group, "CapacityRequestUnanswered", message);
+        }
+        done?;
         if let Some(request) = plan.create {
-            if self.requests.store.len() >= self.options.most_requests {
+            let live = self.requests.store.all().iter().filter(|request| gangs::is_live(request)).count();
+            if live >= self.options.most_requests {
                 return Ok(Next::After(ASK_AGAIN));
             }
             self.create(&group, &request).await?;
             return Ok(Next::After(LOOK_AFTER));
         }
-        for key in &plan.mark {
-            let body = json!({"metadata": {"annotations": plan.marks}});
-            match self.cx.api.patch::<Pod>(key, "", Patch::Merge, &body).await {
+        Ok(plan.again.map_or(Next::Idle, Next::After))
+    }
+
+    /// Whether a request of this name is one of the group's, or was.
+    fn is_of(&self, group: &Key, request: &str) -> bool {
+        match self.requests.store.get(&Key::new(group.namespace.as_str(), request)) {
+            Some(there) => {
+                let owner = there.metadata.controller();
+                owner.is_some_and(|o| o.kind == PodGroup::RESOURCE.kind && o.name == group.name)
+            }
+            None => gangs::may_have_made(&group.name, request),
+        }
+    }
+
+    /// Has pods say which request they consume, or that they consume none.
+    async fn say(&self, marks: Vec<(Key, Option<String>)>) -> Result<(), ApiError> {
+        let mut done = Ok(());
+        for (key, name) in marks {
+            let body = gangs::mark_body(name.as_deref(), &self.options);
+            match self.cx.api.patch::<Pod>(&key, "", Patch::Merge, &body).await {
                 Ok(pod) => self.pods.enter(pod),
                 Err(error) if error.not_found() => {}
-                Err(error) => return Err(error),
+                Err(error) => done = done.and(Err(error)),
             }
         }
-        Ok(plan.again.map_or(Next::Idle, Next::After))
+        done
     }
 
     async fn create(&self, group: &PodGroup, request: &gangs::Request) -> Result<(), ApiError> {
@@ -298,6 +351,7 @@ impl Scale {
 
     async fn delete(&self, request: &ProvisioningRequest) -> Result<(), ApiError> {
         let key = request.key();
+        lock(&self.unanswered).remove(&request.metadata.uid);
         let delete = Delete { uid: &request.metadata.uid, ..Delete::default() };
         match self.cx.api.delete::<ProvisioningRequest>(&key, delete).await {
             Ok(Some(going)) if going.metadata.deleting() => self.requests.store.enter(going),
