@@ -53,15 +53,16 @@ fn show(families: &metrics::Queues, accounts: &Accounts, name: &str) {
         quota.map_or(0.0, |quota| if quota < 0.0 { -1.0 } else { quota * unit })
     };
     let held = accounts.queue(name).sums.allocated;
-    let held = |resource: &str| held.get(resource).milli_value() as f64 / 1e3;
+    let number = |quantity: k8s_quantity::Quantity| quantity.milli_value() as f64 / 1e3;
     let values = [
         1.0,
         quota("gpu", 1.0),
         quota("cpu", 1e-3),
         quota("memory", 1e6),
-        held("nvidia.com/gpu"),
-        held("cpu"),
-        held("memory"),
+        // Of every vendor, slices of them and devices: what a quota counts as GPUs.
+        number(held.gpus()),
+        number(held.get("cpu")),
+        number(held.get("memory")),
     ];
     for (family, value) in all.iter().zip(values) {
         family.of([name]).set(value);

@@ -51,6 +51,27 @@ async fn shown_queue(cluster: &Cluster, name: &str) -> String {
     )
 }
 
+/// A queue's GPUs are counted as its quota counts them, whoever made them and however they are divided.
+#[tokio::test(start_paused = true)]
+async fn gpus_of_every_vendor_are_in_the_metrics() {
+    let cluster = cluster().await;
+    cluster.post(QUEUES, queue("team", "")).await;
+    cluster.post(GROUPS, group("g", "team", 1)).await;
+    let mut metrics = None;
+    cluster.start(|cx| {
+        metrics = Some(cx.metrics.clone());
+        status::start(cx, Options::default())
+    });
+    let metrics = metrics.unwrap();
+    for (name, gpu, n) in [("amd", "amd.com/gpu", "3"), ("mig", "nvidia.com/mig-2g.10gb", "2")] {
+        let mut pod = member(name, "g");
+        pod["spec"]["containers"][0]["resources"] = json!({"requests": {gpu: n}, "limits": {gpu: n}});
+        cluster.post(PODS, pod).await;
+        cluster.bind(name, "n1").await;
+    }
+    cluster.until(SOON, "7", async |_| metrics.queues.allocated_gpus.of(["team"]).get().to_string()).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn statuses_follow_pods() {
     let cluster = cluster().await;
