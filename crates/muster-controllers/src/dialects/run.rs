@@ -28,6 +28,9 @@ const T9K_HOME: &str = "t9k-system";
 pub struct Options {
     /// The schedulers that Muster answers to; only what their pods belong to is written.
     pub scheduler_names: Vec<String>,
+    /// Which statuses are written: those of groups, those of queues and quotas. So two processes can share the work.
+    pub groups: bool,
+    pub queues: bool,
     /// How long after a change a status is written; also the least time between two writes of one status.
     pub settle: Duration,
     pub rates: Rates,
@@ -35,7 +38,13 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Options { scheduler_names: Vec::new(), settle: Duration::from_secs(1), rates: Rates::default() }
+        Options {
+            scheduler_names: Vec::new(),
+            groups: true,
+            queues: true,
+            settle: Duration::from_secs(1),
+            rates: Rates::default(),
+        }
     }
 }
 
@@ -54,6 +63,8 @@ enum Target {
 
 struct Desk {
     schedulers: Schedulers,
+    groups: bool,
+    queues: bool,
     settle: Duration,
     pace: Pace,
     pods: Arc<Store<Pod>>,
@@ -85,14 +96,16 @@ pub fn start(cx: &Context, options: Options) -> impl Future<Output = ()> + Send 
             queue::work("statuses of other systems", desk.to_write.clone(), 2, cx.cancel.clone(), look).await;
         };
         let Schedulers { t9k, koordinator, volcano, others } = &desk.schedulers;
+        let (groups, queues) = (desk.groups, desk.queues);
+        // Queues count their groups; nothing is written of a kind that is not watched.
         let watch = futures::future::join_all([
-            desk.watched(&cx, !t9k.is_empty(), &desk.t9k_groups),
-            desk.watched(&cx, !t9k.is_empty(), &desk.t9k_queues),
-            desk.watched(&cx, !koordinator.is_empty(), &desk.koordinator_groups),
-            desk.watched(&cx, !koordinator.is_empty(), &desk.quotas),
-            desk.watched(&cx, !volcano.is_empty(), &desk.volcano_groups),
-            desk.watched(&cx, !volcano.is_empty(), &desk.volcano_queues),
-            desk.watched(&cx, !others.is_empty(), &desk.kubernetes_groups),
+            desk.watched(&cx, !t9k.is_empty() && (groups || queues), &desk.t9k_groups),
+            desk.watched(&cx, !t9k.is_empty() && queues, &desk.t9k_queues),
+            desk.watched(&cx, !koordinator.is_empty() && groups, &desk.koordinator_groups),
+            desk.watched(&cx, !koordinator.is_empty() && queues, &desk.quotas),
+            desk.watched(&cx, !volcano.is_empty() && queues, &desk.volcano_groups),
+            desk.watched(&cx, !volcano.is_empty() && queues, &desk.volcano_queues),
+            desk.watched(&cx, !others.is_empty() && groups, &desk.kubernetes_groups),
         ]);
         futures::join!(watch, work);
     }
@@ -102,6 +115,8 @@ impl Desk {
     fn observe(cx: &Context, options: Options) -> Arc<Self> {
         let desk = Arc::new(Desk {
             schedulers: Schedulers::among(&options.scheduler_names),
+            groups: options.groups,
+            queues: options.queues,
             settle: options.settle,
             pace: Pace::new(options.rates),
             pods: cx.stores.of(),
@@ -273,6 +288,7 @@ impl Desk {
         let one =
             |key: &Key, patch: Option<Value>| patch.map(|patch| (key.clone(), patch)).into_iter().collect();
         match target {
+            Target::T9kGroup(_) if !self.groups => Vec::new(),
             Target::T9kGroup(key) => {
                 let Some(group) = self.t9k_groups.store.get(key) else { return Vec::new() };
                 let totals = self.lock().of(&Subject::T9kGroup(key.clone()));

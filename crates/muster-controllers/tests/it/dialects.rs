@@ -179,3 +179,30 @@ async fn what_is_not_installed_costs_next_to_nothing() {
     let asked: usize = cluster.asked.lock().unwrap().values().sum();
     assert!(asked < 150, "{asked} requests in ten minutes");
 }
+
+/// Two processes share the work.
+#[tokio::test(start_paused = true)]
+async fn who_writes_queues_need_not_write_groups() {
+    let cluster = others().await;
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "t9k-system"}});
+    cluster.post("/api/v1/namespaces", namespace).await;
+    let api = "scheduler.tensorstack.dev/v1beta1";
+    let queue = object(api, "Queue", "t9k-system", "default", json!({}));
+    cluster.post(&format!("{T9K}/t9k-system/queues"), queue).await;
+    let group = object(api, "PodGroup", "default", "dance", json!({"minMember": 1}));
+    cluster.post(&format!("{T9K}/default/podgroups"), group).await;
+    let label = json!({"scheduler.tensorstack.dev/group-name": "dance"});
+    cluster.post(PODS, pod("test", "t9k-scheduler", label, json!({}))).await;
+    let (queue, group) =
+        (format!("{T9K}/t9k-system/queues/default"), format!("{T9K}/default/podgroups/dance"));
+    let of_queue = ["/status/pods/pending", "/status/podGroups/total"];
+    cluster.start(|cx| dialects::start(cx, Options { groups: false, ..options() }));
+    cluster.until(SOON, "1 1", async |c| shown(c, &queue, &of_queue).await).await;
+    tokio::time::sleep(SOON).await;
+    assert_eq!(cluster.writes(), "PATCH queues/status 1");
+    cluster.asked.lock().unwrap().clear();
+    cluster.start(|cx| dialects::start(cx, Options { queues: false, ..options() }));
+    cluster.until(SOON, "1", async |c| shown(c, &group, &["/status/pending"]).await).await;
+    assert_eq!(cluster.writes(), "PATCH podgroups/status 1");
+    assert_eq!(cluster.count("GET queues"), 0);
+}
