@@ -2,7 +2,8 @@
 //!
 //! In: a component. Out: its [`Access`], from which roles, bindings and the table in docs/install.md are made; and
 //! [`allows`], which answers whether a request is covered by rendered roles. Must stay true: no wildcards, no Secret
-//! outside the component's own namespace, and no verb that the component's code does not use.
+//! outside the component's own namespace, and no verb that the component's code does not use, or Kubernetes does not ask for
+//! when it looks at what the code writes.
 
 use serde_json::{Value, json};
 
@@ -95,6 +96,7 @@ pub fn access(component: Component) -> Vec<(Place, Vec<Rule>)> {
                 vec![
                     rule("", &["pods", "nodes", "namespaces"], READ),
                     rule("scheduling.run.ai", &["podgroups"], READ),
+                    holds_back("scheduling.run.ai", &["podgroups/finalizers"]),
                     // An autoscaler finds what it made room for by an annotation on the pods.
                     rule("", &["pods"], &["patch"]),
                     rule("", &["podtemplates"], &["get", "list", "watch", "create", "patch", "delete"]),
@@ -265,6 +267,9 @@ fn binder() -> Vec<Rule> {
         rule("", &["configmaps"], &["create", "patch", "delete"]),
         rule("resource.k8s.io", &["resourceclaims"], &["create", "patch", "delete"]),
         rule("resource.k8s.io", &["resourceclaims/status"], &["patch"]),
+        // No request goes there: since 1.36 Kubernetes asks for it, in the whole cluster and with the verb of the request, when
+        // a status write changes which devices a claim has or who has it.
+        rule("resource.k8s.io", &["resourceclaims/binding"], &["patch"]),
         rule("scheduling.run.ai", &["bindrequests"], &["create", "delete"]),
         rule("scheduling.run.ai", &["bindrequests/status"], &["patch"]),
         events(),
@@ -276,7 +281,9 @@ fn grouper() -> Vec<Rule> {
         rule("", &["pods", "configmaps", "namespaces"], READ),
         rule("", &["pods"], &["patch"]),
         rule("scheduling.k8s.io", &["priorityclasses"], READ),
-        rule("scheduling.run.ai", &["podgroups"], &["get", "list", "watch", "create", "patch"]),
+        // Groups are never deleted. But where Kubernetes enforces permissions on owner references, only who may delete an object may
+        // change its owner, and a workload that is made anew takes over the group of the old one.
+        rule("scheduling.run.ai", &["podgroups"], &["get", "list", "watch", "create", "patch", "delete"]),
         events(),
     ];
     rules.extend(OWNERS.iter().map(|(group, kinds)| rule(group, kinds, READ)));
@@ -359,6 +366,16 @@ fn grove() -> Vec<Rule> {
             ],
             &["patch"],
         ),
+        // See `holds_back`.
+        holds_back(
+            "grove.io",
+            &[
+                "podcliquesets/finalizers",
+                "podcliques/finalizers",
+                "podcliquescalinggroups/finalizers",
+                "clustertopologybindings/finalizers",
+            ],
+        ),
         rule("scheduler.grove.io", &["podgangs"], keep),
         rule("scheduler.grove.io", &["podgangs/status"], &["patch"]),
         rule("", &["pods", "services", "serviceaccounts"], keep),
@@ -377,6 +394,12 @@ fn grove() -> Vec<Rule> {
     ];
     rules.extend(GANG_KINDS.iter().map(|(group, kinds)| rule(group, kinds, READ)));
     rules
+}
+
+/// An owner that is kept until what it owns has gone (`blockOwnerDeletion`): where Kubernetes enforces permissions on owner references,
+/// as OpenShift does, only who may set the owner's finalizers may say so. No request goes there.
+fn holds_back(group: &'static str, owners: &[&'static str]) -> Rule {
+    rule(group, owners, &["update"])
 }
 
 /// Whether Kueue itself runs: nothing is done while it does.
@@ -407,9 +430,8 @@ fn kueue() -> Vec<Rule> {
         rule("batch", &["jobs/status"], &["patch"]),
         rule("", &["pods"], &["get", "list", "watch", "patch", "delete"]),
         rule("", &["pods/status"], &["patch"]),
-        // An owner that waits for its workload to go: who says so must be let to.
-        rule("batch", &["jobs/finalizers"], &["update"]),
-        rule("", &["pods/finalizers"], &["update"]),
+        holds_back("batch", &["jobs/finalizers"]),
+        holds_back("", &["pods/finalizers"]),
         lease_of_kueue(),
         events(),
     ]
@@ -424,6 +446,7 @@ fn backend(group: &'static str, kinds: &[&'static str]) -> Vec<Rule> {
     ];
     if !kinds.is_empty() {
         rules.push(rule(group, kinds, &["get", "list", "watch", "create", "patch", "delete"]));
+        rules.push(holds_back("scheduler.grove.io", &["podgangs/finalizers"]));
     }
     rules
 }
@@ -434,7 +457,7 @@ fn operator() -> Vec<Rule> {
         rule("kai.scheduler", &["configs", "schedulingshards"], READ),
         rule("kai.scheduler", &["configs/status", "schedulingshards/status"], &["patch"]),
         rule("", &["namespaces"], &["get", "create"]),
-        rule("", &["serviceaccounts", "services", "configmaps"], keep),
+        rule("", &["serviceaccounts", "services", "configmaps", "resourcequotas"], keep),
         rule("apps", &["deployments"], keep),
         rule("policy", &["poddisruptionbudgets"], keep),
         rule("networking.k8s.io", &["networkpolicies"], keep),
@@ -462,6 +485,24 @@ fn operator() -> Vec<Rule> {
 /// What a scheduler may do besides when it takes names over: the leases of others are in the namespaces of others.
 pub fn taking_over() -> Rule {
     rule("coordination.k8s.io", &["leases"], &["create", "patch"])
+}
+
+/// What the last act of the chart may do: take the webhooks away, and before that who would write them anew.
+pub fn leaving() -> Vec<(Place, Vec<Rule>)> {
+    let configurations = &["mutatingwebhookconfigurations", "validatingwebhookconfigurations"];
+    vec![
+        (
+            Place::Cluster,
+            vec![named("admissionregistration.k8s.io", configurations, &["get", "delete"], WEBHOOKS)],
+        ),
+        (
+            Place::Own,
+            vec![
+                named("apps", &["deployments"], &["get", "delete"], WEBHOOKS),
+                rule("", &["pods"], &["list"]),
+            ],
+        ),
+    ]
 }
 
 /// The rules as a role writes them: those with the same verbs, group and names are one.
@@ -719,7 +760,7 @@ mod tests {
                 "get storage.k8s.io:storageclasses",
                 "create,patch,delete :configmaps",
                 "get,create,patch,delete resource.k8s.io:resourceclaims",
-                "patch resource.k8s.io:resourceclaims/status",
+                "patch resource.k8s.io:resourceclaims/status,resourceclaims/binding",
                 "get,create,delete scheduling.run.ai:bindrequests",
                 "patch scheduling.run.ai:bindrequests/status",
                 "create,patch,delete :pods @reservation namespace",
@@ -730,7 +771,7 @@ mod tests {
             &[
                 "list,watch :pods,configmaps,namespaces",
                 "list,watch scheduling.k8s.io:priorityclasses",
-                "get,list,watch,create,patch scheduling.run.ai:podgroups",
+                "get,list,watch,create,patch,delete scheduling.run.ai:podgroups",
                 "patch :pods",
                 "get,list,watch apps:replicasets",
             ],
@@ -762,6 +803,7 @@ mod tests {
             &[
                 "list,watch :pods",
                 "list,watch scheduling.run.ai:podgroups",
+                "update scheduling.run.ai:podgroups/finalizers",
                 // The annotation that says for whose pods room was made.
                 "get,patch :pods",
                 "create,delete :podtemplates",
@@ -791,7 +833,7 @@ mod tests {
                 "list,watch kai.scheduler:configs,schedulingshards",
                 "patch kai.scheduler:configs/status,schedulingshards/status",
                 "get,create :namespaces",
-                "get,list,create,patch,delete :serviceaccounts,services,configmaps",
+                "get,list,create,patch,delete :serviceaccounts,services,configmaps,resourcequotas",
                 "get,list,create,patch,delete apps:deployments",
                 "get,list,create,patch,delete policy:poddisruptionbudgets",
                 "get,list,create,patch,delete networking.k8s.io:networkpolicies",
@@ -809,6 +851,8 @@ mod tests {
                 "patch kueue.x-k8s.io:workloads/status,clusterqueues/status,localqueues/status,cohorts/status",
                 "list,watch,patch,delete batch:jobs",
                 "list,watch,patch,delete :pods",
+                "update batch:jobs/finalizers",
+                "update :pods/finalizers",
             ],
         ),
         (
@@ -817,6 +861,8 @@ mod tests {
                 "get,list,watch,patch grove.io:podcliquesets,clustertopologybindings",
                 "get,list,watch,create,patch,delete grove.io:podcliques,podcliquescalinggroups",
                 "patch grove.io:podcliquesets/status,podcliques/status,podcliquescalinggroups/status",
+                "update grove.io:podcliquesets/finalizers,podcliques/finalizers",
+                "update grove.io:podcliquescalinggroups/finalizers,clustertopologybindings/finalizers",
                 "get,list,watch,create,patch,delete scheduler.grove.io:podgangs",
                 "get,list,watch,create,patch,delete :pods,services,serviceaccounts",
                 "create :secrets",
@@ -827,21 +873,43 @@ mod tests {
                 "get,create,delete kai.scheduler:topologies",
             ],
         ),
-        (Component::BackendKai, &["get,list,watch,create,patch,delete scheduling.run.ai:podgroups"]),
+        (
+            Component::BackendKai,
+            &[
+                "get,list,watch,create,patch,delete scheduling.run.ai:podgroups",
+                "update scheduler.grove.io:podgangs/finalizers",
+            ],
+        ),
         (
             Component::BackendDefault,
             &[
                 "get,list,watch,create,patch,delete scheduling.k8s.io:workloads,podgroups",
                 "list,watch :nodes,pods",
                 "patch scheduler.grove.io:podgangs",
+                "update scheduler.grove.io:podgangs/finalizers",
             ],
         ),
         (
             Component::BackendKoordinator,
-            &["get,list,watch,create,patch,delete scheduling.sigs.k8s.io:podgroups"],
+            &[
+                "get,list,watch,create,patch,delete scheduling.sigs.k8s.io:podgroups",
+                "update scheduler.grove.io:podgangs/finalizers",
+            ],
         ),
-        (Component::BackendVolcano, &["get,list,watch,create,patch,delete scheduling.volcano.sh:podgroups"]),
-        (Component::BackendT9k, &["get,list,watch,create,patch,delete scheduler.tensorstack.dev:podgroups"]),
+        (
+            Component::BackendVolcano,
+            &[
+                "get,list,watch,create,patch,delete scheduling.volcano.sh:podgroups",
+                "update scheduler.grove.io:podgangs/finalizers",
+            ],
+        ),
+        (
+            Component::BackendT9k,
+            &[
+                "get,list,watch,create,patch,delete scheduler.tensorstack.dev:podgroups",
+                "update scheduler.grove.io:podgangs/finalizers",
+            ],
+        ),
         (Component::BackendMuster, &["list,watch scheduler.grove.io:podgangs"]),
     ];
 

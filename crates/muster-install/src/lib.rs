@@ -24,7 +24,7 @@ pub use component::Component;
 pub use monitoring::METRICS;
 pub use objects::{
     CREATED_BY, default_queues, is_marked, is_shared, marked, objects, objects_to_delete, path,
-    priority_classes, rewritten,
+    priority_classes, rewritten, webhooks,
 };
 pub use settings::{Set, Settings, Shard};
 pub use workload::FLAGS;

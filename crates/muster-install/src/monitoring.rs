@@ -37,7 +37,9 @@ fn service_monitor(settings: &Settings) -> Value {
         "spec": {
             "selector": {"matchLabels": {"app.kubernetes.io/name": "muster"}},
             "namespaceSelector": {"matchNames": [settings.namespace]},
-            "endpoints": [{"port": "metrics", "interval": "30s", "scrapeTimeout": "10s"}],
+            "endpoints": [{
+                "port": "metrics", "interval": settings.scrape_interval, "scrapeTimeout": settings.scrape_timeout,
+            }],
         },
     })
 }
@@ -56,7 +58,8 @@ const ALERTS: &[Alert] = &[
     ),
     (
         "MusterNoScheduler",
-        "absent(muster_cycle_seconds_count) == 1",
+        // Every process has every histogram and counter, at 0: only what nobody but a working scheduler says can be absent.
+        "absent(muster_pending_gangs)",
         "5m",
         "critical",
         "No scheduler reports anything.",
@@ -236,6 +239,42 @@ mod tests {
         for name in METRICS {
             assert!(table.contains(&format!("| `{name}` |")), "{name} is in no table of metrics");
         }
+    }
+
+    /// A quantile is never above the highest bound of its histogram: an alert on more than that never comes.
+    #[test]
+    fn thresholds_lie_within_the_histograms() {
+        let text = muster_runtime::Metrics::default().text();
+        let mut n_quantiles = 0;
+        for (name, expr, ..) in ALERTS {
+            let Some((before, after)) = expr.split_once("_bucket[") else { continue };
+            let family = before.rsplit('(').next().unwrap();
+            let threshold: f64 = after.rsplit("> ").next().unwrap().parse().unwrap();
+            let bounds = text.lines().filter_map(|line| {
+                let bound = line.strip_prefix(family)?.strip_prefix("_bucket{le=\"")?.split('"').next()?;
+                bound.parse::<f64>().ok().filter(|bound| bound.is_finite())
+            });
+            let highest = bounds.fold(0.0, f64::max);
+            assert!(highest > threshold, "{name}: {family} ends at {highest}");
+            n_quantiles += 1;
+        }
+        assert_eq!(n_quantiles, 2);
+    }
+
+    /// What is absent while nobody schedules: a process that waits for its turn has histograms and counters too, at 0.
+    #[test]
+    fn a_scheduler_in_waiting_is_no_scheduler() {
+        let absent = |expr: &'static str| expr.strip_prefix("absent(")?.strip_suffix(')');
+        let names: Vec<&str> = ALERTS.iter().filter_map(|alert| absent(alert.1)).collect();
+        assert_eq!(names, ["muster_pending_gangs"]);
+        let process = muster_runtime::Metrics::default();
+        let shown = || process.text().contains("muster_pending_gangs");
+        assert!(!shown());
+        let term = process.for_term();
+        term.scheduler.pending_gangs.set(0.0);
+        assert!(shown());
+        term.end_term();
+        assert!(!shown());
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use crate::component::Component;
-use crate::operator::{CONFIG, GROVE, KUEUE};
+use crate::operator::{CONFIG, GROVE, KUEUE, LISTEN, NETWORK};
 use crate::settings::{CERTIFICATES, Set, Settings, WEBHOOKS, resources};
 use crate::workload::{self, labels};
 use crate::{groups, monitoring};
@@ -23,6 +23,7 @@ pub fn objects(settings: &Settings) -> Vec<Value> {
     out.extend(priority_classes());
     out.extend(default_queues(settings.default_quota));
     if settings.operator {
+        out.extend(workload::quota(settings));
         out.push(workload::account(settings, &operator));
         out.extend(workload::roles(settings, Component::Operator));
         out.extend(workload::bindings(settings, &operator));
@@ -48,7 +49,8 @@ pub(crate) fn running(settings: &Settings) -> Vec<Value> {
         .map(|shard| Set { name: shard.name.clone(), ..settings.scheduler.clone() })
         .collect();
     let sets: Vec<&Set> = schedulers.iter().chain(&settings.sets).collect();
-    let mut out: Vec<Value> = sets.iter().map(|set| workload::account(settings, set)).collect();
+    let mut out: Vec<Value> = workload::quota(settings).into_iter().collect();
+    out.extend(sets.iter().map(|set| workload::account(settings, set)));
     for component in Component::ALL {
         if sets.iter().any(|set| workload::roles_of(set).contains(&component)) {
             out.extend(workload::roles(settings, component));
@@ -71,7 +73,13 @@ pub(crate) fn running(settings: &Settings) -> Vec<Value> {
 /// with monitoring or without. First the webhooks, so that nothing waits for a server that is gone; then what the operator works
 /// from, so that it makes nothing anew; then the rest backwards.
 pub fn objects_to_delete(settings: &Settings) -> Vec<Value> {
-    let any = |operator| Settings { operator, monitoring: true, network_policies: true, ..settings.clone() };
+    let any = |operator| Settings {
+        operator,
+        monitoring: true,
+        network_policies: true,
+        priority_class: Settings::default().priority_class,
+        ..settings.clone()
+    };
     let mut out = rewritten(settings);
     out.extend(config(settings));
     let forth = objects(&any(false)).into_iter().chain(objects(&any(true)));
@@ -79,6 +87,15 @@ pub fn objects_to_delete(settings: &Settings) -> Vec<Value> {
     let forth: Vec<Value> = forth.filter(|object| path(object).is_some_and(|at| known.insert(at))).collect();
     out.extend(forth.into_iter().rev());
     out
+}
+
+/// What stops work once nobody answers, and the Deployment that writes it anew: what must go before others delete the rest.
+pub fn webhooks(settings: &Settings) -> Vec<Value> {
+    let admission = Settings { operator: false, ..settings.clone() };
+    let admission = objects(&admission)
+        .into_iter()
+        .filter(|o| o["kind"] == "Deployment" && o["metadata"]["name"] == WEBHOOKS);
+    rewritten(settings).into_iter().filter(|o| o["kind"] != "Secret").chain(admission).collect()
 }
 
 /// What Muster's own processes write: one that has not ended yet may write it again after it was deleted.
@@ -192,12 +209,20 @@ fn config(settings: &Settings) -> Vec<Value> {
         config if config.as_object().is_some_and(|map| !map.is_empty()) => config.to_string(),
         _ => "true".to_owned(),
     };
+    let default = Settings::default();
+    let mut annotations = json!({GROVE: grove.join(","), KUEUE: kueue});
+    if !settings.network_policies {
+        annotations[NETWORK] = json!("false");
+    } else if settings.api_ports != default.api_ports {
+        let ports = settings.api_ports.as_array().into_iter().flatten().map(|port| port["port"].to_string());
+        annotations[NETWORK] = json!(ports.collect::<Vec<_>>().join(","));
+    }
+    if settings.listen != default.listen {
+        annotations[LISTEN] = json!(settings.listen);
+    }
     let mut out = vec![json!({
         "apiVersion": "kai.scheduler/v1", "kind": "Config",
-        "metadata": {
-            "name": CONFIG, "labels": labels("operator"),
-            "annotations": {GROVE: grove.join(","), KUEUE: kueue},
-        },
+        "metadata": {"name": CONFIG, "labels": labels("operator"), "annotations": annotations},
         "spec": {
             "namespace": settings.namespace,
             "global": {
@@ -215,6 +240,9 @@ fn config(settings: &Settings) -> Vec<Value> {
             "nodeScaleAdjuster": {"args": {"nodeScaleNamespace": settings.scale_namespace}},
         },
     })];
+    if settings.run_as.is_none() {
+        out[0]["spec"]["global"]["openshift"] = json!(true);
+    }
     for shard in &settings.shards {
         let mut spec = if shard.spec.is_object() { shard.spec.clone() } else { json!({}) };
         if !shard.partition.is_empty() {
@@ -248,8 +276,10 @@ pub(crate) const APPLIED: &[(&str, &str, &str, bool)] = &[
     ("v1", "ServiceAccount", "serviceaccounts", true),
     ("v1", "ConfigMap", "configmaps", true),
     ("v1", "Secret", "secrets", true),
+    ("v1", "ResourceQuota", "resourcequotas", true),
     ("v1", "Service", "services", true),
     ("apps/v1", "Deployment", "deployments", true),
+    ("batch/v1", "Job", "jobs", true),
     ("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets", true),
     ("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies", true),
     ("rbac.authorization.k8s.io/v1", "ClusterRole", "clusterroles", false),
@@ -308,6 +338,7 @@ mod tests {
             Settings { monitoring: true, ..default() },
             Settings { operator: true, monitoring: true, ..default() },
             Settings { network_policies: false, strict_anti_affinity: true, ..default() },
+            Settings { priority_class: String::new(), run_as: None, take_over: true, ..default() },
             two,
         ]
     }

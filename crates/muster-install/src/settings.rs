@@ -13,6 +13,8 @@ pub const METRICS_PORT: u16 = 8080;
 pub const HEALTH_PORT: u16 = 8081;
 /// Where the admission webhooks are served.
 pub const WEBHOOK_PORT: u16 = 9443;
+/// Whom the image is made for.
+pub const USER: u32 = 65532;
 /// The folder of the scheduler's configuration file in its container.
 pub const CONF_DIR: &str = "/etc/muster";
 /// The file in it.
@@ -71,7 +73,17 @@ pub struct Settings {
     pub affinity: Value,
     /// Never two replicas on one host, even if one then stays pending.
     pub strict_anti_affinity: bool,
+    /// Empty: none.
     pub priority_class: String,
+    /// The user, and its group, that the pods run as; `None`: whom the cluster chooses, as OpenShift does.
+    pub run_as: Option<u32>,
+    /// The address of its own at which a pod serves metrics, probes and webhooks.
+    pub listen: String,
+    /// The ports of the API server, as the pods see them: ports of a NetworkPolicy.
+    pub api_ports: Value,
+    /// How often Prometheus collects, and how long it waits.
+    pub scrape_interval: String,
+    pub scrape_timeout: String,
     /// Replaces that of the containers unless null.
     pub security_context: Value,
     pub json_logs: bool,
@@ -172,6 +184,11 @@ impl Default for Settings {
             affinity: Value::Null,
             strict_anti_affinity: false,
             priority_class: "system-cluster-critical".into(),
+            run_as: Some(USER),
+            listen: "0.0.0.0".into(),
+            api_ports: ports(&[443, 6443]),
+            scrape_interval: "30s".into(),
+            scrape_timeout: "10s".into(),
             security_context: Value::Null,
             json_logs: true,
         }
@@ -192,6 +209,11 @@ impl Settings {
         }
         self
     }
+}
+
+/// TCP ports as a NetworkPolicy has them.
+pub fn ports(ports: &[u16]) -> Value {
+    ports.iter().map(|port| json!({"port": port, "protocol": "TCP"})).collect()
 }
 
 /// Requests, and a limit on memory only: a limit on CPU would slow a cycle down for no gain.

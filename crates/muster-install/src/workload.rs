@@ -157,7 +157,11 @@ pub fn deployed(settings: &Settings, set: &Set) -> Vec<Value> {
 
 /// The scheduler of a shard: its configuration, and what any set has.
 pub fn shard(settings: &Settings, shard: &Shard) -> Vec<Value> {
-    let set = Set { name: shard.name.clone(), ..settings.scheduler.clone() };
+    let mut set = Set { name: shard.name.clone(), ..settings.scheduler.clone() };
+    if settings.take_over {
+        // Several would take from each other.
+        set.replicas = set.replicas.min(1);
+    }
     let mut arguments = arguments(settings, &set);
     arguments.extend([
         format!("--partition-label-value={}", shard.partition),
@@ -227,13 +231,13 @@ fn arguments(settings: &Settings, set: &Set) -> Vec<String> {
     let has = |component| set.components.contains(&component);
     let mut out = vec!["run".to_owned(), format!("--components={}", names.join(","))];
     out.push("--namespace=$(POD_NAMESPACE)".to_owned());
-    out.push(format!("--metrics-address=0.0.0.0:{METRICS_PORT}"));
-    out.push(format!("--health-address=0.0.0.0:{HEALTH_PORT}"));
+    out.push(format!("--metrics-address={}:{METRICS_PORT}", settings.listen));
+    out.push(format!("--health-address={}:{HEALTH_PORT}", settings.listen));
     if settings.json_logs {
         out.push("--log-json".to_owned());
     }
-    // Who deals with pods must know which ones.
-    if set.components.iter().any(|c| !matches!(c, Component::Operator | Component::Queues)) {
+    // Who deals with pods must know which ones; and whose pods count says whose queues are kept.
+    if set.components.iter().any(|c| *c != Component::Operator) {
         out.push(format!("--scheduler-name={}", settings.scheduler_names.join(",")));
         out.push(format!("--queue-label-key={}", settings.queue_label));
         out.push(format!("--node-pool-label-key={}", settings.node_pool_label));
@@ -258,7 +262,7 @@ fn arguments(settings: &Settings, set: &Set) -> Vec<String> {
         out.push(format!("--kueue-config={KUEUE_DIR}/{KUEUE_FILE}"));
     }
     if has(Component::Admission) {
-        out.push(format!("--webhook-address=0.0.0.0:{WEBHOOK_PORT}"));
+        out.push(format!("--webhook-address={}:{WEBHOOK_PORT}", settings.listen));
     }
     out.extend(set.args.iter().cloned());
     out
@@ -285,9 +289,7 @@ fn deployment(settings: &Settings, set: &Set, arguments: &[String], shard: Optio
     if set.components.contains(&Component::Admission) {
         ports.push(json!({"name": "webhook", "containerPort": WEBHOOK_PORT, "protocol": "TCP"}));
     }
-    // The only place that may be written to: memory, gone with the pod.
-    let mut mounts = vec![json!({"name": "tmp", "mountPath": "/tmp"})];
-    let mut volumes = vec![json!({"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "64Mi"}})];
+    let (mut mounts, mut volumes) = (vec![tmp_mount()], vec![tmp()]);
     let mut annotations = json!({"kubectl.kubernetes.io/default-container": "muster"});
     if let Some(shard) = shard {
         mounts.push(json!({"name": "conf", "mountPath": CONF_DIR, "readOnly": true}));
@@ -305,15 +307,13 @@ fn deployment(settings: &Settings, set: &Set, arguments: &[String], shard: Optio
             "periodSeconds": seconds, "timeoutSeconds": 5, "failureThreshold": failures,
         })
     };
-    let security = match &settings.security_context {
-        Value::Null => json!({
-            "allowPrivilegeEscalation": false,
-            "readOnlyRootFilesystem": true,
-            "runAsNonRoot": true,
-            "capabilities": {"drop": ["ALL"]},
-            "seccompProfile": {"type": "RuntimeDefault"},
-        }),
-        other => other.clone(),
+    // A pod that can answer the API server: it listens, has its certificate and is registered.
+    let ready = if set.components == [Component::Admission] {
+        let mut probe = probe("/readyz", 2, 3);
+        probe["httpGet"] = json!({"path": "/readyz", "port": "webhook", "scheme": "HTTPS"});
+        probe
+    } else {
+        probe("/readyz", 5, 2)
     };
     let container = json!({
         "name": "muster",
@@ -330,24 +330,26 @@ fn deployment(settings: &Settings, set: &Set, arguments: &[String], shard: Optio
         // Lists of a large cluster take a while to come in; until then it lives and is not ready.
         "startupProbe": probe("/healthz", 2, 60),
         "livenessProbe": probe("/healthz", 10, 3),
-        "readinessProbe": probe("/readyz", 5, 2),
+        "readinessProbe": ready,
         "resources": set.resources,
         "volumeMounts": mounts,
-        "securityContext": security,
+        "securityContext": container_security(settings),
     });
-    let affinity = [&set.affinity, &settings.affinity]
-        .into_iter()
-        .find(|a| !a.is_null())
-        .cloned()
-        .unwrap_or_else(|| anti_affinity(set, settings.strict_anti_affinity));
+    let given = [&set.affinity, &settings.affinity].into_iter().find(|a| !a.is_null());
+    let affinity = given.cloned().unwrap_or_else(|| anti_affinity(set, settings.strict_anti_affinity));
+    // A new one first: it waits for the lease, which the old one gives up as it ends. Where each must have a host of its own there
+    // may be none left for a new one until an old one has gone.
+    let (surge, unavailable) = if given.is_none() && settings.strict_anti_affinity { (0, 1) } else { (1, 0) };
     json!({
         "apiVersion": "apps/v1", "kind": "Deployment",
         "metadata": {"name": set.name, "namespace": settings.namespace, "labels": pod_labels(set)},
         "spec": {
             "replicas": set.replicas,
             "selector": {"matchLabels": selector(set)},
-            // A new one first: it waits for the lease, which the old one gives up as it ends.
-            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
+            "strategy": {
+                "type": "RollingUpdate",
+                "rollingUpdate": {"maxSurge": surge, "maxUnavailable": unavailable},
+            },
             "template": {
                 "metadata": {"labels": pod_labels(set), "annotations": annotations},
                 "spec": {
@@ -366,19 +368,45 @@ fn deployment(settings: &Settings, set: &Set, arguments: &[String], shard: Optio
                         "labelSelector": {"matchLabels": selector(set)},
                     }],
                     "terminationGracePeriodSeconds": 30,
-                    "securityContext": {
-                        "runAsNonRoot": true,
-                        "runAsUser": 65532,
-                        "runAsGroup": 65532,
-                        "fsGroup": 65532,
-                        "seccompProfile": {"type": "RuntimeDefault"},
-                    },
+                    "securityContext": pod_security(settings),
                     "containers": [container],
                     "volumes": volumes,
                 },
             },
         },
     })
+}
+
+/// The only place that may be written to: memory, gone with the pod.
+pub(crate) fn tmp() -> Value {
+    json!({"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "64Mi"}})
+}
+
+pub(crate) fn tmp_mount() -> Value {
+    json!({"name": "tmp", "mountPath": "/tmp"})
+}
+
+pub(crate) fn pod_security(settings: &Settings) -> Value {
+    let mut out = json!({"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}});
+    if let Some(user) = settings.run_as {
+        for field in ["runAsUser", "runAsGroup", "fsGroup"] {
+            out[field] = json!(user);
+        }
+    }
+    out
+}
+
+pub(crate) fn container_security(settings: &Settings) -> Value {
+    match &settings.security_context {
+        Value::Null => json!({
+            "allowPrivilegeEscalation": false,
+            "readOnlyRootFilesystem": true,
+            "runAsNonRoot": true,
+            "capabilities": {"drop": ["ALL"]},
+            "seccompProfile": {"type": "RuntimeDefault"},
+        }),
+        other => other.clone(),
+    }
 }
 
 fn anti_affinity(set: &Set, strict: bool) -> Value {
@@ -417,6 +445,25 @@ fn budget(settings: &Settings, set: &Set) -> Option<Value> {
     }))
 }
 
+/// More pods of Muster's than anybody runs.
+const MOST_PODS: u32 = 1000;
+
+/// Some clusters (GKE) let the critical priority classes into a namespace only where a quota speaks of them.
+pub fn quota(settings: &Settings) -> Option<Value> {
+    (!settings.priority_class.is_empty()).then(|| {
+        json!({
+            "apiVersion": "v1", "kind": "ResourceQuota",
+            "metadata": {"name": "muster-priority", "namespace": settings.namespace, "labels": labels("quota")},
+            "spec": {
+                "hard": {"pods": MOST_PODS.to_string()},
+                "scopeSelector": {"matchExpressions": [
+                    {"scopeName": "PriorityClass", "operator": "In", "values": [settings.priority_class]},
+                ]},
+            },
+        })
+    })
+}
+
 /// Nothing in and nothing out, save what every process needs, and the webhooks.
 pub fn network_policies(settings: &Settings, sets: &[&Set]) -> Vec<Value> {
     let policy = |name: &str, pods: Value, spec: Value| {
@@ -439,11 +486,11 @@ pub fn network_policies(settings: &Settings, sets: &[&Set]) -> Vec<Value> {
                 "policyTypes": ["Ingress", "Egress"],
                 // Metrics for whoever collects them, probes for the kubelet.
                 "ingress": [{"ports": [port(METRICS_PORT, "TCP"), port(HEALTH_PORT, "TCP")]}],
-                // Names, and the API server: it is no pod, so it cannot be selected, and its port is 443 before and
+                // Names, and the API server: it is no pod, so it cannot be selected, and its port is mostly 443 before and
                 // 6443 after its Service is resolved.
                 "egress": [
                     {"ports": [port(53, "UDP"), port(53, "TCP")]},
-                    {"ports": [port(443, "TCP"), port(6443, "TCP")]},
+                    {"ports": settings.api_ports},
                 ],
             }),
         ),
@@ -477,6 +524,93 @@ mod tests {
     fn the_last_of_each_flag_counts() {
         let given = ["run", "--a=1", "--b", "--a=2"].map(str::to_owned).to_vec();
         assert_eq!(last_of_each(given), ["run", "--a=2", "--b"]);
+    }
+
+    #[track_caller]
+    fn check(settings: &Settings, name: &str, pointer: &str, expected: Value) {
+        let all = crate::objects(settings);
+        let found = all.iter().find(|o| o["kind"] == "Deployment" && o["metadata"]["name"] == name);
+        let pointer = pointer.replace("main", "/spec/template/spec/containers/0");
+        assert_eq!(found.unwrap().pointer(&pointer).unwrap_or(&Value::Null), &expected, "{name} {pointer}");
+    }
+
+    #[test]
+    fn what_a_cluster_may_ask_for_differently() {
+        let scheduler = "muster-scheduler";
+        let user = |settings: &Settings, expected: Value| {
+            for field in ["runAsUser", "runAsGroup", "fsGroup"] {
+                let at = format!("/spec/template/spec/securityContext/{field}");
+                check(settings, scheduler, &at, expected.clone());
+            }
+        };
+        user(&Settings::default(), json!(65532));
+        user(&Settings { run_as: None, ..Settings::default() }, Value::Null);
+
+        let six = Settings { listen: "[::]".into(), ..Settings::default() };
+        check(&six, "muster-admission", "main/args/3", json!("--metrics-address=[::]:8080"));
+        check(&six, "muster-admission", "main/args/4", json!("--health-address=[::]:8081"));
+        let text = serde_json::to_string(&crate::objects(&six)).unwrap();
+        assert!(!text.contains("0.0.0.0") && text.contains("--webhook-address=[::]:9443"));
+
+        let policies = network_policies(
+            &Settings { api_ports: crate::settings::ports(&[16443]), ..Settings::default() },
+            &[],
+        );
+        let out = &policies[1]["spec"]["egress"][1]["ports"];
+        assert_eq!(*out, json!([{"port": 16443, "protocol": "TCP"}]));
+    }
+
+    /// With as many replicas as hosts there is no host for one more.
+    #[test]
+    fn a_rollout_needs_no_host_that_is_not_there() {
+        let surge = "/spec/strategy/rollingUpdate";
+        check(&Settings::default(), "muster-grove", surge, json!({"maxSurge": 1, "maxUnavailable": 0}));
+        let strict = Settings { strict_anti_affinity: true, ..Settings::default() };
+        check(&strict, "muster-grove", surge, json!({"maxSurge": 0, "maxUnavailable": 1}));
+    }
+
+    #[test]
+    fn admission_is_ready_when_it_can_be_asked() {
+        let probe = "main/readinessProbe/httpGet";
+        let asked = json!({"path": "/readyz", "port": "webhook", "scheme": "HTTPS"});
+        check(&Settings::default(), "muster-admission", probe, asked);
+        let page = json!({"path": "/readyz", "port": "health"});
+        check(&Settings::default(), "muster-grove", probe, page.clone());
+        // Together with others, what they say counts too.
+        let mut together = Settings::default();
+        together.sets[1].components.push(Component::Grouper);
+        check(&together, "muster-admission", probe, page);
+    }
+
+    /// Two schedulers that both take names over would take them from each other.
+    #[test]
+    fn one_scheduler_takes_over() {
+        let settings = Settings { take_over: true, ..Settings::default() };
+        check(&settings, "muster-scheduler", "/spec/replicas", json!(1));
+        check(&settings, "muster-grove", "/spec/replicas", json!(2));
+        check(&Settings::default(), "muster-scheduler", "/spec/replicas", json!(2));
+        check(&settings.with_replicas(0), "muster-scheduler", "/spec/replicas", json!(0));
+    }
+
+    /// Without the names it would keep the queues of every system there is.
+    #[test]
+    fn who_keeps_queues_is_told_whose() {
+        let settings = Settings { scheduler_names: vec!["a".into(), "b".into()], ..Settings::default() };
+        for component in Component::ALL {
+            let set = Set { components: vec![component], ..settings.scheduler.clone() };
+            let told = arguments(&settings, &set).contains(&"--scheduler-name=a,b".to_owned());
+            assert_eq!(told, component != Component::Operator, "{component}");
+        }
+    }
+
+    #[test]
+    fn a_quota_lets_the_priority_class_in() {
+        let quota = |class: &str| {
+            let settings = Settings { priority_class: class.into(), ..Settings::default() };
+            quota(&settings).map(|q| q["spec"]["scopeSelector"]["matchExpressions"][0]["values"].clone())
+        };
+        assert_eq!(quota("system-cluster-critical"), Some(json!(["system-cluster-critical"])));
+        assert_eq!(quota(""), None);
     }
 
     #[test]

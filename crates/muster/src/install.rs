@@ -10,14 +10,17 @@ use crate::live::{Target, list};
 use crate::up::runtime;
 use anyhow::{Context, bail};
 use clap::ValueEnum;
+use muster_install::settings::{WEBHOOKS, ports};
 use muster_install::{
-    CREATED_BY, Settings, is_marked, is_shared, marked, objects, objects_to_delete, operator, path, rewritten,
+    CREATED_BY, Settings, is_marked, is_shared, marked, objects, objects_to_delete, operator, path,
+    rewritten, webhooks,
 };
 use muster_runtime::Api;
 use muster_runtime::api::{ApiError, Delete};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -59,8 +62,8 @@ struct Choices {
     /// Pods that name one of these schedulers are placed
     #[arg(long, value_delimiter = ',', value_name = "N,N", default_values_t = ["muster-scheduler".to_owned(), "kai-scheduler".to_owned()])]
     scheduler_name: Vec<String>,
-    /// Take the scheduler names from whoever answers to them; it gets them back when Muster goes
-    #[arg(long)]
+    /// Take the scheduler names from whoever answers to them, with one scheduler; it gets them back when Muster goes
+    #[arg(long, conflicts_with = "operator")]
     take_over: bool,
     /// Only the operator, which makes the rest from a Config and its SchedulingShards
     #[arg(long)]
@@ -71,6 +74,18 @@ struct Choices {
     /// No NetworkPolicies
     #[arg(long)]
     no_network_policies: bool,
+    /// The ports of the API server, as pods see them, that the NetworkPolicies let out to
+    #[arg(long, value_delimiter = ',', value_name = "N,N", default_values_t = [443, 6443], conflicts_with = "no_network_policies")]
+    api_server_ports: Vec<u16>,
+    /// Where pods serve metrics, probes and webhooks; [::] where addresses are IPv6 alone
+    #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0", value_parser = address)]
+    listen: String,
+    /// The priority class of Muster's pods; empty for none
+    #[arg(long, value_name = "NAME", default_value = "system-cluster-critical")]
+    priority_class: String,
+    /// Leave it to the cluster whom the pods run as
+    #[arg(long)]
+    openshift: bool,
     /// Kueue's configuration, for the part of Muster that keeps Kueue's workloads
     #[arg(long, value_name = "FILE")]
     kueue_config: Option<PathBuf>,
@@ -94,9 +109,21 @@ pub struct UninstallArgs {
     /// Yes, everything
     #[arg(long)]
     yes: bool,
+    /// Only the webhooks, and admission, which would write them anew: before something else deletes the rest
+    #[arg(long, conflicts_with = "everything")]
+    only_webhooks: bool,
     /// Look at the cluster, say what would be deleted, and change nothing
     #[arg(long)]
     dry_run: bool,
+}
+
+/// An address in the way that a port can follow it.
+fn address(text: &str) -> Result<String, String> {
+    match text.trim_start_matches('[').trim_end_matches(']').parse() {
+        Ok(IpAddr::V4(address)) => Ok(address.to_string()),
+        Ok(IpAddr::V6(address)) => Ok(format!("[{address}]")),
+        Err(_) => Err("an address is needed, such as 0.0.0.0 or [::]".to_owned()),
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -115,8 +142,14 @@ impl Choices {
             monitoring: self.monitoring,
             network_policies: !self.no_network_policies,
             default_quota: self.default_quota,
+            api_ports: ports(&self.api_server_ports),
+            listen: self.listen.clone(),
+            priority_class: self.priority_class.clone(),
             ..Settings::default()
         };
+        if self.openshift {
+            settings.run_as = None;
+        }
         if let Some(image) = &self.image {
             settings.image.clone_from(image);
         }
@@ -141,7 +174,11 @@ const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
 pub fn install(args: Args) -> anyhow::Result<Exit> {
     let crds = if args.no_crds { Vec::new() } else { crate::crds::select(&args.groups)? };
-    let objects = objects(&args.choices.settings()?);
+    let choices = &args.choices;
+    let objects = objects(&choices.settings()?);
+    if choices.take_over && choices.replicas != Some(1) {
+        eprintln!("note: with --take-over one scheduler runs: several would take the names from each other");
+    }
     if args.dry_run {
         let all: Vec<Value> = crds.into_iter().chain(objects).collect();
         let mut out = std::io::BufWriter::new(std::io::stdout().lock());
@@ -382,15 +419,24 @@ async fn look(
     everything: bool,
 ) -> anyhow::Result<(Vec<Doomed>, Vec<(String, String)>)> {
     let in_use = in_use(api, settings).await;
+    look_at(api, doomed(settings, everything).0, &in_use, everything).await
+}
+
+async fn look_at(
+    api: &Api,
+    objects: Vec<Value>,
+    in_use: &InUse,
+    everything: bool,
+) -> anyhow::Result<(Vec<Doomed>, Vec<(String, String)>)> {
     let (mut goes, mut stays) = (Vec::new(), Vec::new());
-    for object in doomed(settings, everything).0 {
+    for object in objects {
         let path = path(&object).with_context(|| format!("{} has no place in the API", title(&object)))?;
         let found = match api.get_path(&path).await {
             Ok(found) => found,
             Err(error) if error.not_found() => continue,
             Err(error) => return Err(refused("read", &title(&object), &error)),
         };
-        match fate(&object, &found, &in_use, everything) {
+        match fate(&object, &found, in_use, everything) {
             Fate::Stays(why) => stays.push((title(&object), why)),
             Fate::Goes => {
                 let uid = found["metadata"]["uid"].as_str().filter(|_| is_shared(&object));
@@ -421,6 +467,9 @@ pub fn uninstall(args: UninstallArgs) -> anyhow::Result<Exit> {
     };
     runtime()?.block_on(async {
         let api = args.target.link().await?.api;
+        if args.only_webhooks {
+            return stop_admission(&api, &settings, args.dry_run).await;
+        }
         let (goes, stays) = look(&api, &settings, args.everything).await?;
         let made = made_by_operator(&api).await?;
         if args.dry_run {
@@ -452,7 +501,7 @@ pub fn uninstall(args: UninstallArgs) -> anyhow::Result<Exit> {
             let deployments = goes.iter().chain(&made).filter(|d| d.object["kind"] == "Deployment");
             let namespaces: BTreeSet<&str> =
                 deployments.filter_map(|d| d.object["metadata"]["namespace"].as_str()).collect();
-            ended(&api, &namespaces).await;
+            ended(&api, &namespaces, ("app.kubernetes.io/name", "muster")).await;
             // Until then they may have written again what was deleted.
             let again = rewritten(&settings).into_iter().filter_map(|object| {
                 Some(Doomed { path: path(&object)?, uid: String::new(), object })
@@ -481,19 +530,41 @@ pub fn uninstall(args: UninstallArgs) -> anyhow::Result<Exit> {
     })
 }
 
+/// Takes the webhooks away for good: they go, then who writes them anew, and what it wrote until it ended. That nothing is there is fine:
+/// whoever asks for it asks again when something went wrong.
+async fn stop_admission(api: &Api, settings: &Settings, dry_run: bool) -> anyhow::Result<Exit> {
+    let look = async || look_at(api, webhooks(settings), &InUse::new(), false).await;
+    let (goes, stays) = look().await?;
+    for (name, why) in &stays {
+        eprintln!("left      {name}: {why}");
+    }
+    if dry_run {
+        goes.iter().for_each(|doomed| println!("would delete {}", title(&doomed.object)));
+        return Ok(Exit::Done);
+    }
+    for doomed in &goes {
+        delete(api, doomed).await?;
+    }
+    ended(api, &[settings.namespace.as_str()].into(), ("app.kubernetes.io/instance", WEBHOOKS)).await;
+    for doomed in &look().await?.0 {
+        delete(api, doomed).await?;
+    }
+    Ok(Exit::Done)
+}
+
 /// How often it is looked whether Muster's pods have ended, and how long at most: longer than the 30 s that a pod has for it.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 const LOOKS: u32 = 80;
 
-/// Waits until Muster's pods in these namespaces have ended.
-async fn ended(api: &Api, namespaces: &BTreeSet<&str>) {
+/// Waits until Muster's pods with this label have ended in these namespaces.
+async fn ended(api: &Api, namespaces: &BTreeSet<&str>, (key, value): (&str, &str)) {
     for namespace in namespaces {
         let url = format!("/api/v1/namespaces/{namespace}/pods");
         let mut left = 0;
         for look in 0..LOOKS {
             // Who may delete Deployments and not read pods goes on without waiting.
             let pods = list(api, &url).await.unwrap_or_default();
-            let ours = |pod: &&Value| pod["metadata"]["labels"]["app.kubernetes.io/name"] == "muster";
+            let ours = |pod: &&Value| pod["metadata"]["labels"][key] == value;
             left = pods.iter().filter(ours).count();
             if left == 0 {
                 break;
@@ -540,9 +611,54 @@ mod tests {
             operator: false,
             monitoring: true,
             no_network_policies: true,
+            api_server_ports: vec![443],
+            listen: "0.0.0.0".into(),
+            priority_class: "system-cluster-critical".into(),
+            openshift: false,
             kueue_config: None,
             default_quota: 0,
         }
+    }
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        choices: Choices,
+    }
+
+    /// In: a command line. Out: what is chosen, or a word of the refusal.
+    #[track_caller]
+    fn chosen(line: &[&str]) -> Result<Settings, String> {
+        let line = clap::Parser::try_parse_from(["install"].iter().chain(line)).map_err(|e| e.to_string())?;
+        let Line { choices } = line;
+        Ok(choices.settings().unwrap())
+    }
+
+    #[test]
+    fn what_reaches_nothing_is_refused() {
+        let refused = |line: &[&str], word: &str| {
+            let why = chosen(line).unwrap_err();
+            assert!(why.contains(word), "{why}");
+        };
+        assert_eq!(chosen(&[]).unwrap(), Settings::default());
+        // The operator starts schedulers by a Config, which has no word for it.
+        refused(&["--operator", "--take-over"], "--operator");
+        refused(&["--no-network-policies", "--api-server-ports=1"], "--no-network-policies");
+        refused(&["--listen=here"], "0.0.0.0 or [::]");
+        assert_eq!(chosen(&["--listen=::"]).unwrap().listen, "[::]");
+        assert_eq!(chosen(&["--listen=[fd00::1]"]).unwrap().listen, "[fd00::1]");
+        assert_eq!(chosen(&["--openshift"]).unwrap().run_as, None);
+        assert_eq!(chosen(&["--priority-class="]).unwrap().priority_class, "");
+        assert_eq!(chosen(&["--api-server-ports=443,16443"]).unwrap().api_ports, ports(&[443, 16443]));
+        // The flags that are left reach what the operator works from.
+        let config = |line: &[&str]| {
+            let all = objects(&chosen(&[line, &["--operator"]].concat()).unwrap());
+            all.into_iter().find(|o| o["kind"] == "Config").unwrap()
+        };
+        let without = config(&["--no-network-policies"]);
+        assert_eq!(without["metadata"]["annotations"][operator::NETWORK], "false");
+        assert_eq!(config(&["--listen=::"])["metadata"]["annotations"][operator::LISTEN], "[::]");
+        assert_eq!(config(&["--openshift"])["spec"]["global"]["openshift"], true);
     }
 
     #[test]
@@ -711,6 +827,32 @@ mod tests {
                 "Namespace muster-system".into(),
             ]
         );
+    }
+
+    /// What Helm asks for before it deletes: the webhooks go and nothing else does; a second time there is nothing to do.
+    #[tokio::test]
+    async fn the_webhooks_go_alone() {
+        let cluster = Kube::new();
+        let settings = Settings::default();
+        cluster.install(&settings).await;
+        let hooks = webhooks(&settings);
+        let labels = json!({"app.kubernetes.io/part-of": "muster"});
+        for object in hooks.iter().filter(|o| o["kind"] != "Deployment") {
+            let body = json!({"apiVersion": object["apiVersion"], "kind": object["kind"], "metadata": {"name": WEBHOOKS, "labels": labels}});
+            let collection = path(object).unwrap().rsplit_once('/').unwrap().0.to_owned();
+            cluster.0.create_path(&collection, &body).await.unwrap();
+        }
+        let deployments = async || list(&cluster.0, "/apis/apps/v1/deployments").await.unwrap().len();
+        let before = deployments().await;
+        stop_admission(&cluster.0, &settings, true).await.unwrap();
+        assert_eq!(deployments().await, before);
+        for _ in 0..2 {
+            stop_admission(&cluster.0, &settings, false).await.unwrap();
+            for object in &hooks {
+                assert_eq!(cluster.get(&path(object).unwrap()).await, None, "{}", title(object));
+            }
+            assert_eq!(deployments().await, before - 1);
+        }
     }
 
     /// Whether anybody holds GPUs there cannot be read, so somebody may.

@@ -22,6 +22,15 @@ pub const GROVE: &str = "muster.dev/grove";
 /// On a Config: `true`, or a Configuration of Kueue's as JSON, where the operator deploys what keeps Kueue's workloads.
 pub const KUEUE: &str = "muster.dev/kueue";
 
+/// On a Config: `false` for no NetworkPolicies, or the ports of the API server with commas between them.
+pub const NETWORK: &str = "muster.dev/network-policies";
+
+/// On a Config: the address of its own at which a pod serves, such as `[::]`.
+pub const LISTEN: &str = "muster.dev/listen";
+
+/// On what the operator makes: a sum of all that it wanted when it wrote it, so that what it wants no more is noticed.
+pub const WANTED: &str = "muster.dev/wanted";
+
 /// The label of everything that the operator makes.
 pub const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "muster-operator");
 

@@ -31,6 +31,7 @@ const CHECK: Duration = Duration::from_secs(60);
 const MADE: &[&str] = &[
     "ServiceAccount",
     "ConfigMap",
+    "ResourceQuota",
     "Service",
     "Deployment",
     "PodDisruptionBudget",
