@@ -5,17 +5,18 @@
 //! carries the operator's label and is owned by this very Config is ever deleted, and never a namespace.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use jiff::Timestamp;
 use muster_runtime::clock::{stamp, whole};
 use muster_runtime::object::Meta;
 use serde_json::{Map, Value, json};
 
-use super::{CONFIG, Config, GROVE, KUEUE, MANAGED_BY, SchedulingShard};
+use super::{CONFIG, Config, GROVE, KUEUE, LISTEN, MANAGED_BY, NETWORK, SchedulingShard, WANTED};
 use crate::component::Component;
 use crate::monitoring;
 use crate::objects::{self, path, split_image};
-use crate::settings::{Set, Settings, Shard};
+use crate::settings::{self, HEALTH_PORT, METRICS_PORT, Set, Settings, Shard, WEBHOOK_PORT};
 
 /// What the operator knows besides the Config.
 #[derive(Debug, Clone, PartialEq)]
@@ -52,6 +53,14 @@ pub fn plan(config: &Config, shards: &[&SchedulingShard], around: &Surroundings)
         settings.sets.push(set);
         settings.kueue_config = configuration;
     }
+    network(config.metadata.annotation(NETWORK).unwrap_or_default(), &mut settings, &mut warnings);
+    if let Some(address) = config.metadata.annotation(LISTEN) {
+        match address.trim_matches(['[', ']']).parse::<IpAddr>() {
+            Ok(IpAddr::V4(address)) => settings.listen = address.to_string(),
+            Ok(IpAddr::V6(address)) => settings.listen = format!("[{address}]"),
+            Err(_) => warnings.push(format!("annotation {LISTEN} is no address")),
+        }
+    }
     let (mut schedulers, mut shard_warnings) = (BTreeMap::new(), BTreeMap::new());
     let mut pools: BTreeMap<String, String> = BTreeMap::new();
     settings.shards.clear();
@@ -85,10 +94,32 @@ pub fn plan(config: &Config, shards: &[&SchedulingShard], around: &Surroundings)
     }
     for object in &mut objects {
         adopt(object, &config.metadata);
+        object["metadata"]["annotations"][WANTED] = json!(sum(object));
     }
     let mut namespaces = objects::namespaces(&settings);
     namespaces.retain(|n| n["metadata"]["name"] != around.namespace.as_str());
     Plan { namespaces, objects, schedulers, warnings, shard_warnings, missing }
+}
+
+/// A sum of an object, FNV-1a: what is there and has this sum on it is what was wanted when it was written.
+fn sum(object: &Value) -> String {
+    let step = |sum: u64, byte: u8| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    let sum = object.to_string().bytes().fold(0xcbf2_9ce4_8422_2325, step);
+    format!("{sum:016x}")
+}
+
+/// Whether NetworkPolicies are wanted, and where the API server is.
+fn network(wanted: &str, settings: &mut Settings, warnings: &mut Vec<String>) {
+    match wanted.trim() {
+        "" | "true" => {}
+        "false" => settings.network_policies = false,
+        ports => match ports.split(',').map(|port| port.trim().parse()).collect::<Result<Vec<u16>, _>>() {
+            Ok(ports) => settings.api_ports = settings::ports(&ports),
+            Err(_) => warnings.push(format!(
+                "annotation {NETWORK} is none of true, false and ports with commas between them"
+            )),
+        },
+    }
 }
 
 /// Makes an object the Config's, so that it goes when the Config goes.
@@ -193,6 +224,13 @@ fn settings(spec: &Value, around: &Surroundings, warnings: &mut Vec<String>) -> 
         // An empty name leaves pods without a class; so does an absent one, as with KAI.
         priority_class: text("/global/priorityClassName").unwrap_or_default().to_owned(),
         security_context: given("/global/securityContext").unwrap_or(Value::Null),
+        run_as: default.run_as.filter(|_| !yes("/global/openshift")),
+        scrape_interval: text("/prometheus/serviceMonitor/interval")
+            .unwrap_or(&default.scrape_interval)
+            .to_owned(),
+        scrape_timeout: text("/prometheus/serviceMonitor/scrapeTimeout")
+            .unwrap_or(&default.scrape_timeout)
+            .to_owned(),
         json_logs: yes("/global/jsonLog"),
         sets: Vec::new(),
         ..Settings::default()
@@ -230,10 +268,20 @@ fn settings(spec: &Value, around: &Surroundings, warnings: &mut Vec<String>) -> 
     {
         set.args.push(format!("--scale-image={image}"));
     }
-    for (pointer, why) in NO_EFFECT {
-        if spec.pointer(pointer).is_some_and(|v| !is_nothing(v)) {
+    for (pointer, done, why) in NO_EFFECT {
+        if spec.pointer(pointer).is_some_and(|value| !done.is(value)) {
             warnings.push(format!("spec{} has no effect: {why}", pointer.replace('/', ".")));
         }
+    }
+    if yes("/prometheus/enabled") {
+        warnings
+            .push(format!("spec.prometheus.enabled brings only what a Prometheus reads: {NO_PROMETHEUS}"));
+    }
+    let exporter = spec.get("numaPlacementExporter").filter(|v| !is_nothing(v));
+    if exporter.is_some_and(|v| v.pointer("/service/enabled") != Some(&Value::Bool(false))) {
+        warnings.push(
+            "spec.numaPlacementExporter has no effect: Muster has no NUMA placement exporter".to_owned(),
+        );
     }
     out
 }
@@ -305,27 +353,99 @@ fn flags(spec: &Value, component: Component) -> Vec<String> {
     found.into_iter().map(|(flag, text)| format!("--{flag}={text}")).collect()
 }
 
-/// What Muster does without, or does in another way. What concerns only the Go runtime or the client's own limits is left out:
-/// there is nothing to be warned of.
-const NO_EFFECT: &[(&str, &str)] = &[
-    ("/global/openshift", "Muster's pods need no special security context constraints"),
-    ("/global/vpa/enabled", "set resources instead"),
-    ("/binder/plugins", "the binder's steps are fixed"),
-    ("/binder/resourceReservation/podResources", "the pods ask for what they need"),
-    ("/binder/resourceReservation/reservationPodSecurityContext", "the pods need none"),
-    ("/binder/resourceReservation/reservationContainerSecurityContext", "the pods need none"),
-    ("/admission/mutatingWebhookConfigurationName", "the configuration is called muster-admission"),
-    ("/admission/validatingWebhookConfigurationName", "the configuration is called muster-admission"),
-    ("/queueController/metricsNamespace", "metrics keep KAI's prefix, kai_"),
+/// What is done in any case: a field that asks for just that is not warned of.
+#[derive(Debug, Clone, Copy)]
+enum Done {
+    Nothing,
+    Yes,
+    Number(u16),
+    Text(&'static str),
+}
+
+impl Done {
+    fn is(self, value: &Value) -> bool {
+        match self {
+            Done::Nothing => is_nothing(value),
+            Done::Yes => value.is_null() || *value == true,
+            Done::Number(n) => value.is_null() || *value == n,
+            Done::Text(text) => value.is_null() || value == "" || *value == text,
+        }
+    }
+}
+
+const NO_PROMETHEUS: &str = "Muster deploys no Prometheus of its own";
+const CALLED: &str = "the configuration is called muster-admission";
+const BY_ADMISSION: &str = "webhooks are served by muster-admission";
+const QUEUE_METRICS: &str = "metrics of queues carry the queue's name only; where kube-state-metrics exports labels of queues, join by queue_name";
+const PORTS: &str =
+    "the ports are 8080 for metrics, 8081 for probes, and 9443 for webhooks behind 443 of the Service";
+const VALIDATED: &str = "what is created is checked by muster-admission, as a whole or not at all";
+const AT_A_TIME: &str = "how many are worked on at a time is fixed";
+
+/// What Muster does without, or does in another way, and why. What concerns only the Go runtime or the client's own limits is left out:
+/// there is nothing to be warned of. (A test goes through every field of the CRD.)
+const NO_EFFECT: &[(&str, Done, &str)] = &[
+    ("/global/vpa/enabled", Done::Nothing, "set resources instead"),
+    ("/global/daemonsetsTolerations", Done::Nothing, "Muster has no DaemonSets"),
+    ("/binder/plugins", Done::Nothing, "the binder's steps are fixed"),
+    ("/binder/metricsPort", Done::Number(METRICS_PORT), PORTS),
+    ("/binder/probePort", Done::Number(HEALTH_PORT), PORTS),
+    ("/binder/resourceReservation/podResources", Done::Nothing, "the pods ask for what they need"),
+    ("/binder/resourceReservation/reservationPodSecurityContext", Done::Nothing, "the pods need none"),
+    ("/binder/resourceReservation/reservationContainerSecurityContext", Done::Nothing, "the pods need none"),
     (
-        "/queueController/queueLabelToMetricLabel",
-        "metrics of queues carry the queue's name only; where kube-state-metrics exports labels of queues, join by queue_name",
+        "/binder/resourceReservation/image/pullPolicy",
+        Done::Text("IfNotPresent"),
+        "the cluster's default holds for such pods",
     ),
-    ("/prometheus/instanceName", "Muster deploys no Prometheus of its own"),
-    ("/prometheus/storageSize", "Muster deploys no Prometheus of its own"),
-    ("/prometheus/retentionPeriod", "Muster deploys no Prometheus of its own"),
-    ("/prometheus/externalPrometheusUrl", "usage is not read from Prometheus"),
-    ("/numaPlacementExporter/service/enabled", "Muster has no NUMA placement exporter"),
+    (
+        "/nodeScaleAdjuster/args/scalingPodImage/pullPolicy",
+        Done::Text("IfNotPresent"),
+        "the cluster's default holds for such pods",
+    ),
+    ("/admission/mutatingWebhookConfigurationName", Done::Text(settings::WEBHOOKS), CALLED),
+    ("/admission/validatingWebhookConfigurationName", Done::Text(settings::WEBHOOKS), CALLED),
+    ("/admission/webhook/metricsPort", Done::Number(METRICS_PORT), PORTS),
+    ("/admission/webhook/probePort", Done::Number(HEALTH_PORT), PORTS),
+    ("/admission/webhook/port", Done::Number(443), PORTS),
+    ("/admission/webhook/targetPort", Done::Number(WEBHOOK_PORT), PORTS),
+    ("/scheduler/schedulerService/type", Done::Text("ClusterIP"), "the Services are of type ClusterIP"),
+    ("/scheduler/schedulerService/port", Done::Number(METRICS_PORT), PORTS),
+    ("/scheduler/schedulerService/targetPort", Done::Number(METRICS_PORT), PORTS),
+    ("/podGrouper/maxConcurrentReconciles", Done::Nothing, AT_A_TIME),
+    (
+        "/podGrouper/args/genericKartaFallback",
+        Done::Nothing,
+        "Muster reads no Kartas; such workloads are grouped by their owners",
+    ),
+    ("/podGroupController/maxConcurrentReconciles", Done::Nothing, AT_A_TIME),
+    ("/podGroupController/webhooks/enableValidation", Done::Yes, VALIDATED),
+    ("/podGroupController/webhooks/webhookConfigurationNamePrefix", Done::Nothing, CALLED),
+    ("/podGroupController/controllerService/webhook", Done::Nothing, BY_ADMISSION),
+    ("/queueController/webhooks/enableValidation", Done::Yes, VALIDATED),
+    ("/queueController/webhooks/webhookConfigurationNamePrefix", Done::Nothing, CALLED),
+    ("/queueController/controllerService/webhook", Done::Nothing, BY_ADMISSION),
+    ("/queueController/controllerService/metrics/name", Done::Text("metrics"), "the port is called metrics"),
+    ("/queueController/controllerService/metrics/port", Done::Number(METRICS_PORT), PORTS),
+    ("/queueController/controllerService/metrics/targetPort", Done::Number(METRICS_PORT), PORTS),
+    ("/queueController/metricsNamespace", Done::Text("kai"), "metrics keep KAI's prefix, kai_"),
+    ("/queueController/queueLabelToMetricLabel", Done::Nothing, QUEUE_METRICS),
+    ("/queueController/queueLabelToDefaultMetricValue", Done::Nothing, QUEUE_METRICS),
+    ("/prometheus/instanceName", Done::Nothing, NO_PROMETHEUS),
+    ("/prometheus/sampleInterval", Done::Nothing, NO_PROMETHEUS),
+    ("/prometheus/enablePersistentStorage", Done::Nothing, NO_PROMETHEUS),
+    ("/prometheus/storageSize", Done::Nothing, NO_PROMETHEUS),
+    ("/prometheus/storageClassName", Done::Nothing, NO_PROMETHEUS),
+    ("/prometheus/retentionPeriod", Done::Nothing, NO_PROMETHEUS),
+    ("/prometheus/accountingLabelKey", Done::Nothing, NO_PROMETHEUS),
+    ("/prometheus/accountingLabelValue", Done::Nothing, NO_PROMETHEUS),
+    ("/prometheus/externalPrometheusUrl", Done::Nothing, "usage is not read from Prometheus"),
+    ("/prometheus/externalPrometheusHealthProbe", Done::Nothing, "usage is not read from Prometheus"),
+    (
+        "/prometheus/serviceMonitor/bearerTokenFile",
+        Done::Nothing,
+        "metrics are served to whoever reaches them, without a token",
+    ),
 ];
 
 /// One service of the Config applied to a set.
@@ -930,17 +1050,203 @@ mod tests {
             "spec.binder.vpa has no effect: set resources instead",
         );
         check_warning(
-            json!({"global": {"openshift": true}}),
-            "spec.global.openshift has no effect: Muster's pods need no special security context constraints",
+            json!({"queueController": {"webhooks": {"enableValidation": false}}}),
+            "spec.queueController.webhooks.enableValidation has no effect: what is created is checked by muster-admission, as a whole or not at all",
         );
-        assert_eq!(
-            planned(json!({"global": {"openshift": false}}), &[shard("a", json!({}))]).warnings.len(),
-            0
+        check_warning(
+            json!({"binder": {"probePort": 9}}),
+            "spec.binder.probePort has no effect: the ports are 8080 for metrics, 8081 for probes, and 9443 for webhooks behind 443 of the Service",
         );
+        // What is so in any case is nothing to be warned of.
+        for quiet in [
+            json!({"queueController": {"webhooks": {"enableValidation": true}, "metricsNamespace": "kai"}}),
+            json!({"binder": {"probePort": 8081, "metricsPort": 8080}, "global": {"vpa": {"enabled": false}}}),
+            json!({"numaPlacementExporter": {"service": {"enabled": false}, "pollInterval": "1s"}}),
+        ] {
+            assert_eq!(planned(quiet, &[shard("a", json!({}))]).warnings, Vec::<String>::new());
+        }
         assert_eq!(
             planned(json!({}), &[]).warnings,
             ["there is no SchedulingShard, so nothing is scheduled"]
         );
+    }
+
+    /// What concerns only KAI's own programs: limits of their clients and of the Go runtime, and what says nothing as long as no
+    /// autoscaler is asked for.
+    const IRRELEVANT: &[&str] =
+        &["/k8sClientConfig/", "/scheduler/GOGC", "/vpa/updatePolicy/", "/vpa/resourcePolicy/"];
+
+    /// Every field of a schema that has none below it, with a value or two that nobody would have otherwise.
+    fn leaves(schema: &Value, at: &str, out: &mut Vec<(String, Vec<Value>)>) {
+        if let Some(fields) = schema["properties"].as_object() {
+            return fields.iter().for_each(|(name, field)| leaves(field, &format!("{at}/{name}"), out));
+        }
+        let values = match schema["type"].as_str() {
+            Some("boolean") => vec![json!(true), json!(false)],
+            Some("integer") => vec![json!(7)],
+            Some("number") => vec![json!(0.5)],
+            Some("array") => match schema["items"]["type"].as_str() {
+                Some("string") => vec![json!(["x"])],
+                _ => vec![json!([{"key": "x"}])],
+            },
+            Some("object") => vec![json!({"x": "y"})],
+            _ => vec![json!("x")],
+        };
+        out.push((at.to_owned(), values));
+    }
+
+    fn set(spec: &mut Value, pointer: &str, value: Value) {
+        let mut at = spec;
+        for part in pointer.split('/').skip(1) {
+            at = &mut at[part];
+        }
+        *at = value;
+    }
+
+    /// Nothing is dropped in silence: each field of the CRD changes what is made, or is warned of, or is known to say nothing here.
+    #[test]
+    fn every_field_of_a_config_counts_or_is_warned_of() {
+        let crds = muster_api::crds(None);
+        let crd = crds.iter().find(|crd| crd["spec"]["names"]["kind"] == "Config").unwrap();
+        let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
+        let mut all = Vec::new();
+        leaves(schema, "", &mut all);
+        assert!(all.len() > 150, "{}", all.len());
+        // Fields that say nothing without another one.
+        let base = json!({
+            "prometheus": {"serviceMonitor": {"enabled": true}},
+            "podGrouper": {"args": {
+                "defaultPrioritiesConfigMapName": "a", "defaultPrioritiesConfigMapNamespace": "b",
+            }},
+        });
+        let around = Surroundings { monitoring: true, ..around() };
+        let made = |spec: Value| plan(&config(spec), &[&shard("a", json!({}))], &around);
+        let usual = made(base.clone());
+        let mut silent = Vec::new();
+        let mut irrelevant = BTreeSet::new();
+        for (pointer, values) in all {
+            let matches = |known: &&str| format!("{pointer}/").contains(*known);
+            if let Some(known) = IRRELEVANT.iter().copied().find(|known| matches(known)) {
+                irrelevant.insert(known);
+                continue;
+            }
+            let is_heard = |value: Value| {
+                let mut spec = base.clone();
+                set(&mut spec, &pointer, value);
+                let plan = made(spec);
+                (&plan.objects, &plan.namespaces) != (&usual.objects, &usual.namespaces)
+                    || !plan.warnings.is_empty()
+            };
+            if !values.into_iter().any(is_heard) {
+                silent.push(pointer);
+            }
+        }
+        assert_eq!(silent, Vec::<String>::new());
+        assert_eq!(irrelevant, IRRELEVANT.iter().copied().collect(), "what is not in the CRD needs no word");
+    }
+
+    #[test]
+    fn monitors_are_set_by_the_config() {
+        let monitor = json!({"enabled": true, "interval": "5s", "scrapeTimeout": "3s"});
+        let spec = json!({"prometheus": {"serviceMonitor": monitor}});
+        let with = plan(&config(spec), &[], &Surroundings { monitoring: true, ..around() });
+        let endpoint = &find(&with, "ServiceMonitor", "muster")["spec"]["endpoints"][0];
+        assert_eq!((&endpoint["interval"], &endpoint["scrapeTimeout"]), (&json!("5s"), &json!("3s")));
+    }
+
+    /// On OpenShift the cluster chooses the user.
+    #[test]
+    fn openshift_chooses_the_user() {
+        let user = "pod/securityContext/runAsUser";
+        check(json!({"global": {"openshift": false}}), "muster-binder", user, json!(65532));
+        check(json!({"global": {"openshift": true}}), "muster-binder", user, Value::Null);
+        check(
+            json!({"global": {"openshift": true}}),
+            "muster-binder",
+            "pod/securityContext/fsGroup",
+            Value::Null,
+        );
+    }
+
+    /// In: annotations. Out: whether there are policies, the port of the API server in them, where the binder serves.
+    #[track_caller]
+    fn check_network(annotations: &[(&str, &str)], port: Option<u16>, listen: &str, n_warnings: usize) {
+        let mut config = config(json!({}));
+        let pairs = annotations.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+        config.metadata.annotations = pairs.collect();
+        let plan = plan(&config, &[&shard("a", json!({}))], &around());
+        let policy = plan
+            .objects
+            .iter()
+            .find(|o| o["kind"] == "NetworkPolicy" && o["metadata"]["name"] == "muster-allow");
+        let found = policy.and_then(|p| p["spec"]["egress"][1]["ports"][0]["port"].as_u64());
+        assert_eq!(found, port.map(u64::from));
+        let args =
+            &find(&plan, "Deployment", "muster-binder")["spec"]["template"]["spec"]["containers"][0]["args"];
+        assert!(args.to_string().contains(&format!("\"--health-address={listen}:8081\"")), "{args}");
+        assert_eq!(plan.warnings.len(), n_warnings, "{:?}", plan.warnings);
+    }
+
+    #[test]
+    fn annotations_say_what_the_network_is_like() {
+        check_network(&[], Some(443), "0.0.0.0", 0);
+        check_network(&[(NETWORK, "true")], Some(443), "0.0.0.0", 0);
+        check_network(&[(NETWORK, "false")], None, "0.0.0.0", 0);
+        check_network(&[(NETWORK, "16443, 443")], Some(16443), "0.0.0.0", 0);
+        check_network(&[(NETWORK, "none")], Some(443), "0.0.0.0", 1);
+        check_network(&[(LISTEN, "[::]")], Some(443), "[::]", 0);
+        check_network(&[(LISTEN, "10.0.0.1")], Some(443), "10.0.0.1", 0);
+        check_network(&[(LISTEN, "here")], Some(443), "0.0.0.0", 1);
+    }
+
+    /// What was chosen at the installation reaches what the operator makes.
+    #[test]
+    fn the_operator_is_told_what_was_chosen() {
+        let chosen = Settings {
+            operator: true,
+            listen: "[::]".into(),
+            run_as: None,
+            priority_class: "mine".into(),
+            api_ports: settings::ports(&[16443]),
+            ..Settings::default()
+        };
+        let without = Settings { operator: true, network_policies: false, ..Settings::default() };
+        for settings in [chosen, without] {
+            let all = objects::objects(&settings);
+            let written = all.iter().find(|o| o["kind"] == "Config").unwrap();
+            let config: Config = serde_json::from_value(written.clone()).unwrap();
+            let plan = plan(&config, &[&shard("default", json!({}))], &around());
+            assert_eq!(plan.warnings, Vec::<String>::new());
+            let made = |name: &str| find(&plan, "Deployment", name)["spec"]["template"]["spec"].clone();
+            let alone = objects::objects(&Settings { operator: false, ..settings });
+            let alone = |name: &str| {
+                let mut all = alone.iter();
+                let found = all.find(|o| o["kind"] == "Deployment" && o["metadata"]["name"] == name);
+                found.unwrap()["spec"]["template"]["spec"].clone()
+            };
+            let (with, without) = (made("muster-grove"), alone("muster-grove"));
+            for field in ["securityContext", "priorityClassName"] {
+                assert_eq!(with[field], without[field], "{field}");
+            }
+            assert_eq!(with["containers"][0]["args"], without["containers"][0]["args"]);
+            let policies =
+                plan.objects.iter().filter(|o| o["kind"] == "NetworkPolicy").map(|o| o["spec"].clone());
+            let installed = all.iter().filter(|o| o["kind"] == "NetworkPolicy").map(|o| o["spec"].clone());
+            assert_eq!(policies.take(2).collect::<Vec<_>>(), installed.collect::<Vec<_>>());
+        }
+    }
+
+    /// What is wanted no more differs from what is there, although all that is wanted is there.
+    #[test]
+    fn what_is_taken_out_of_a_config_is_noticed() {
+        let before = planned(json!({"global": {"nodeSelector": {"a": "b"}}}), &[shard("a", json!({}))]);
+        let after = planned(json!({}), &[shard("a", json!({}))]);
+        let (there, wanted) =
+            (find(&before, "Deployment", "muster-binder"), find(&after, "Deployment", "muster-binder"));
+        assert!(!covers(there, wanted));
+        assert!(covers(there, there) && covers(wanted, wanted));
+        let same = planned(json!({}), &[shard("a", json!({}))]);
+        assert_eq!(find(&same, "Deployment", "muster-binder"), wanted);
     }
 
     #[test]

@@ -113,6 +113,17 @@ async fn a_config_becomes_a_running_system() {
     })
     .await;
 
+    // What is taken out of the Config is taken out of what runs.
+    let config_with = |spec: Value| json!({"apiVersion": "kai.scheduler/v1", "kind": "Config", "metadata": {"name": "kai-config"}, "spec": spec});
+    let selector = async || {
+        let binder = cluster.get(&format!("{DEPLOYMENTS}/muster-binder")).await.unwrap();
+        binder["spec"]["template"]["spec"]["nodeSelector"]["pool"].clone()
+    };
+    cluster.apply(&config_with(json!({"global": {"nodeSelector": {"pool": "x"}}})), false).await.unwrap();
+    until("a node selector", async || selector().await == "x").await;
+    cluster.apply(&config_with(json!({})), false).await.unwrap();
+    until("no node selector", async || selector().await.is_null()).await;
+
     // A shard that goes takes its scheduler along, and nothing else.
     cluster.ask("DELETE", shard_a, &Value::Null).await.unwrap();
     until("gone", async || names(&cluster).await == format!("{ALL} muster-scheduler-default")).await;
