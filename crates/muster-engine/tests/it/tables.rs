@@ -29,7 +29,7 @@ fn beginning() -> Cluster {
 fn unlike_all(round: u32, i: u32) -> (Gang, Vec<Pod>, Option<Claim>) {
     let name = format!("g{round}-{i}");
     let own = |what: &str| Key::new("default", &*format!("{name}-{what}"));
-    let claim = (i % 4 == 0).then(|| Claim {
+    let claim = i.is_multiple_of(4).then(|| Claim {
         key: own("claim"),
         requests: vec![DeviceRequest {
             name: "r".into(),
@@ -54,7 +54,7 @@ fn unlike_all(round: u32, i: u32) -> (Gang, Vec<Pod>, Option<Claim>) {
             LabelSelector { all: vec![Expr { key: "job".into(), op: Op::In(vec![name.as_str().into()]) }] };
         let away =
             AffinityTerm { namespaces: Some(vec!["default".into()]), selector, topology_key: "host".into() };
-        if i % 3 == 0 {
+        if i.is_multiple_of(3) {
             shape.pods.anti_affinity.push(away);
         } else {
             shape.pods.preferred.push((1, away));
@@ -84,7 +84,7 @@ fn arrivals(round: u32) -> Vec<Change> {
         let (gang, pods, claim) = unlike_all(round, i);
         let put_gang = Change::PutGang(Arc::new(gang));
         let put_pods = pods.into_iter().map(|pod| Change::PutPod(Arc::new(pod)));
-        if round % 2 == 0 {
+        if round.is_multiple_of(2) {
             changes.push(put_gang);
             changes.extend(put_pods);
         } else {
