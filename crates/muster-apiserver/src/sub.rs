@@ -197,9 +197,9 @@ impl ApiServer {
             crate::status::GroupResource { group: String::new(), resource: "pods/binding".into() };
         let now = self.clock().rfc3339();
         let key = Key::new(cx.namespace.as_deref().unwrap_or_default(), &name);
-        // A binding's annotations become the pod's.
-        let is_annotated = binding["metadata"]["annotations"].is_object();
-        let reach = if is_annotated { Reach::Both } else { Reach::Status };
+        // A binding's annotations and labels become the pod's.
+        let brings_more = BROUGHT.iter().any(|part| binding["metadata"][part].is_object());
+        let reach = if brings_more { Reach::Both } else { Reach::Status };
         loop {
             let stored = self.must_find(&pods, &key)?;
             let mut apart = self
@@ -493,6 +493,9 @@ fn parse_scale(media: &str, method: &str, body: &[u8]) -> Result<ScaleBody, ApiE
     }
 }
 
+/// What of a binding's metadata is copied over the pod's. Kubernetes does so with labels since 1.35 (feature `PodTopologyLabelsAdmission`).
+const BROUGHT: [&str; 2] = ["annotations", "labels"];
+
 /// Binds a pod, or says why it cannot be.
 fn bind_pod(apart: &mut Apart, binding: &Value, node: &str, now: &str) -> Result<(), String> {
     let pod = &apart.members;
@@ -518,11 +521,11 @@ fn bind_pod(apart: &mut Apart, binding: &Value, node: &str, now: &str) -> Result
     spec["nodeName"] = node.into();
     apart.write("spec", &spec);
     let pod = &mut apart.members;
-    if let Some(annotations) = binding["metadata"]["annotations"].as_object() {
-        let metadata = meta::edit(pod);
-        let slot = metadata.entry("annotations").or_insert_with(|| json!({}));
+    for part in BROUGHT {
+        let Some(brought) = binding["metadata"][part].as_object() else { continue };
+        let slot = meta::edit(pod).entry(part).or_insert_with(|| json!({}));
         if let Some(slot) = slot.as_object_mut() {
-            slot.extend(annotations.clone());
+            slot.extend(brought.clone());
         }
     }
     set_condition(
