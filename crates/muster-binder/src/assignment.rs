@@ -55,7 +55,7 @@ pub struct Assignment {
     pub zones: Option<Value>,
     /// The pod has volumes that may wait for their first consumer.
     pub volumes: bool,
-    /// The label of the node pool, for the BindRequest: key and value.
+    /// The label of the node pool, which the BindRequest gets, and the pod with its Binding: key and value.
     pub pool: Option<(String, String)>,
     /// How often the service tries.
     pub backoff_limit: Option<i32>,
@@ -206,6 +206,7 @@ impl Assignment {
             zones: some("predictedNUMAZones"),
             // A request does not say; the pod itself does.
             volumes: true,
+            // Which of its labels that is, the service is told by its options.
             pool: None,
             backoff_limit: request
                 .spec

@@ -2,19 +2,23 @@
 //!
 //! In: assignments, one by one or a gang at a time. Out: for each, whether it is bound. Must stay true: everything that
 //! must be prepared for any pod of a gang is prepared before the first of them is bound; what was prepared for a pod that
-//! is not bound is undone; whatever takes steps is on record as a BindRequest before its first step.
+//! is not bound is undone, and for one that is, or may be, it is left; whatever takes steps is on record as a BindRequest
+//! before its first step.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use muster_runtime::api::{Delete, Patch};
-use muster_runtime::common::BindRequest;
+use muster_runtime::common::{self, BindRequest};
 use muster_runtime::metrics::{self, Counter, Gauge, Seconds};
-use muster_runtime::{Api, Key};
+use muster_runtime::{Api, Clock, Key};
+use ring::rand::SecureRandom;
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -24,8 +28,13 @@ use crate::error::{BindError, Bound};
 use crate::options::Options;
 use crate::reservations;
 use crate::service::plan::given_up;
-use crate::service::round::Round;
-use crate::steps::{self, Pod, Step, Work};
+use crate::service::round::{GATHERING, Round};
+use crate::steps::{self, Pod, Seat, Step, Work};
+
+/// So many pods of a gang are prepared at a time. Most of that is waiting; the requests of it have the caller's limit.
+const PREPARING: usize = 1024;
+/// How long the service tries a Binding before it calls the attempt a failure: a blink of the API is none.
+const MOMENT: Duration = Duration::from_secs(2);
 
 /// Binds pods. Clones are cheap and are the same binder: they take turns at the same shared GPU.
 #[derive(Clone)]
@@ -41,6 +50,8 @@ struct Inner {
     held: Mutex<HashSet<Key>>,
     /// Nodes with shared GPUs, as far as their keeper in this process knows.
     shared: RwLock<HashMap<String, usize>>,
+    /// For what is said of pods that make way.
+    clock: Clock,
     counts: Option<Counts>,
 }
 
@@ -54,6 +65,7 @@ impl Binder {
                 locks: Locks::default(),
                 held: Mutex::default(),
                 shared: RwLock::default(),
+                clock: Clock::system(),
             }),
         }
     }
@@ -84,7 +96,8 @@ impl Binder {
         binding::post(&self.inner.api, assignment).await
     }
 
-    /// Binds a gang: first all steps of all its pods, then all its Bindings, at most `in_flight` requests at a time.
+    /// Binds a gang: first all steps of all its pods, then all its Bindings, at most `in_flight` requests at a time. Pods
+    /// that only wait for a step, such as for a volume, keep nobody from theirs.
     ///
     /// `needed`: with so many of the pods the gang counts as whole; the length of `gang` if it must be all of them. When
     /// so many can no longer be bound, the rest is not tried and what was prepared for it is undone.
@@ -121,27 +134,30 @@ impl Binder {
         way: Way,
         stop: CancellationToken,
     ) -> Vec<Result<Bound, BindError>> {
-        let until = match way {
-            Way::Inline => Instant::now() + self.inner.options.patience,
-            Way::Service => Instant::now(),
+        let patience = self.inner.options.patience;
+        let (preparing, posting) = match way {
+            Way::Inline => (patience, patience),
+            Way::Service => (Duration::ZERO, patience.min(MOMENT)),
         };
         let _under_way = self.inner.counts.as_ref().map(|counts| counts.begin(gang.len()));
         let mut progress = Progress::new(gang, needed, stop.clone(), self.inner.counts.as_ref());
         let with_steps: Vec<usize> = (0..gang.len()).filter(|i| gang[*i].needs_steps()).collect();
 
         let mut prepared: Vec<Option<Box<Prepared>>> = gang.iter().map(|_| None).collect();
+        let room = Arc::new(Semaphore::new(in_flight.max(1)));
         let attempts = with_steps.iter().map(|i| {
-            let (assignment, stop) = (&gang[*i], &stop);
+            let (assignment, stop, seat) = (&gang[*i], &stop, Seat::of(&room));
             async move {
+                seat.take().await;
                 if way == Way::Inline
-                    && let Err(error) = self.record(assignment, until, stop).await
+                    && let Err(error) = self.record(assignment, stop).await
                 {
                     return (*i, Err(error));
                 }
-                (*i, self.prepare(assignment, until, stop).await)
+                (*i, self.prepare(assignment, preparing, &seat, stop).await)
             }
         });
-        each(in_flight, attempts, |(i, result)| match result {
+        each(PREPARING, attempts, |(i, result)| match result {
             Ok(Ready::Bound) => progress.enter(i, Ok(Bound { already: true })),
             Ok(Ready::Prepared(what)) => prepared[i] = Some(what),
             Err(error) => progress.enter(i, Err(error)),
@@ -149,14 +165,21 @@ impl Binder {
         .await;
 
         let open = (0..gang.len()).filter(|i| progress.results[*i].is_none()).collect::<Vec<usize>>();
+        // Each has its own patience, however long the steps took, until it was in vain for one of them.
+        let in_vain = AtomicBool::new(false);
         let posts = open.iter().map(|i| {
-            let (assignment, stop) = (&gang[*i], &stop);
+            let (assignment, stop, in_vain) = (&gang[*i], &stop, &in_vain);
             async move {
                 // Not begun when it became pointless: left for the roll-back.
                 if stop.is_cancelled() {
                     return (*i, None);
                 }
-                (*i, Some(self.post(assignment, until, stop).await))
+                let patience = if in_vain.load(Ordering::Relaxed) { Duration::ZERO } else { posting };
+                let result = self.post(assignment, Instant::now() + patience, stop).await;
+                if result.as_ref().is_err_and(BindError::retryable) {
+                    in_vain.store(true, Ordering::Relaxed);
+                }
+                (*i, Some(result))
             }
         });
         each(in_flight, posts, |(i, result)| {
@@ -166,22 +189,35 @@ impl Binder {
         })
         .await;
 
-        let results = progress.finish();
+        let mut results = progress.finish();
         if !with_steps.is_empty() {
-            let never = CancellationToken::new();
+            let mut found_bound: Vec<usize> = Vec::new();
             let ends = with_steps.iter().map(|i| {
                 let (assignment, result, prepared) = (&gang[*i], &results[*i], &prepared[*i]);
-                let never = &never;
                 async move {
-                    if let (Err(error), Some(prepared)) = (result, prepared) {
-                        self.undo(assignment, prepared, error, never).await;
+                    let undone = match (result, prepared) {
+                        (Err(error), Some(prepared)) => self.undo(assignment, prepared, error).await,
+                        _ => Undone::Done,
+                    };
+                    let bound = Ok(Bound { already: true });
+                    match (way, undone) {
+                        (Way::Inline, Undone::Done) => self.close_record(assignment, result).await,
+                        (Way::Inline, Undone::Bound) => self.close_record(assignment, &bound).await,
+                        // Its record stays open, and the service finds out what became of it.
+                        (Way::Inline, Undone::Unknown) | (Way::Service, _) => {}
                     }
-                    if way == Way::Inline {
-                        self.close_record(assignment, result).await;
-                    }
+                    (*i, undone)
                 }
             });
-            each(in_flight, ends, |()| {}).await;
+            each(in_flight, ends, |(i, undone)| {
+                if undone == Undone::Bound {
+                    found_bound.push(i);
+                }
+            })
+            .await;
+            for i in found_bound {
+                results[i] = Ok(Bound { already: true });
+            }
         }
         results
     }
@@ -189,7 +225,8 @@ impl Binder {
     /// Hands the assignment to the service: writes its BindRequest. One that is already there and says the same is left
     /// alone; one that says something else, or has failed for good, is replaced.
     pub async fn submit(&self, assignment: &Assignment) -> Result<(), BindError> {
-        self.write_request(assignment, assignment.to_bind_request()).await
+        let until = Instant::now() + self.inner.options.patience;
+        self.keep_writing(assignment, assignment.to_bind_request(), until, &CancellationToken::new()).await
     }
 
     /// Hands a whole gang to the service, which carries it out as [`Binder::bind_gang`] does. Out: a result per
@@ -200,24 +237,49 @@ impl Binder {
         needed: usize,
         in_flight: usize,
     ) -> Vec<Result<(), BindError>> {
-        let round = Round::new(gang, needed);
+        let round = Round::new(gang, needed, &some_name());
+        // Later ones would come when the others have been given back.
+        let until = Instant::now() + self.inner.options.patience.min(GATHERING / 2);
+        let never = CancellationToken::new();
         let mut results: Vec<Result<(), BindError>> = gang.iter().map(|_| Ok(())).collect();
         let writes = gang.iter().enumerate().map(|(i, assignment)| {
             let mut body = assignment.to_bind_request();
             if gang.len() > 1 {
                 body["metadata"]["annotations"] = round.annotations();
             }
-            async move { (i, self.write_request(assignment, body).await) }
+            let never = &never;
+            async move { (i, self.keep_writing(assignment, body, until, never).await) }
         });
         each(in_flight, writes, |(i, result)| results[i] = result).await;
         results
     }
 
-    async fn write_request(&self, assignment: &Assignment, body: Value) -> Result<(), BindError> {
+    /// Writes a request; again while the API has a bad moment.
+    async fn keep_writing(
+        &self,
+        assignment: &Assignment,
+        body: Value,
+        until: Instant,
+        stop: &CancellationToken,
+    ) -> Result<(), BindError> {
+        let mut pauses = Pauses::default();
+        loop {
+            match self.write_request(assignment, &body).await {
+                Err(error) if error.retryable() => {
+                    if !pauses.wait(error.after(), until, stop).await {
+                        return Err(error);
+                    }
+                }
+                end => return end,
+            }
+        }
+    }
+
+    async fn write_request(&self, assignment: &Assignment, body: &Value) -> Result<(), BindError> {
         let key = &assignment.pod;
         // Twice: an old request may have to go first.
         for _ in 0..3 {
-            let error = match self.inner.api.create::<BindRequest>(&key.namespace, &body).await {
+            let error = match self.inner.api.create::<BindRequest>(&key.namespace, body).await {
                 Ok(_) => return Ok(()),
                 Err(error) if error.already_exists() => error,
                 Err(error) => return Err(error.into()),
@@ -227,7 +289,7 @@ impl Binder {
                 Err(error) if error.not_found() => continue,
                 Err(error) => return Err(error.into()),
             };
-            if same_request(&found, &body) {
+            if same_request(&found, body) {
                 return Ok(());
             }
             if found.metadata.deleting() {
@@ -243,25 +305,33 @@ impl Binder {
         Err(BindError::retry(format!("BindRequest {key} changes too often to be replaced")))
     }
 
-    /// Carries out the steps. They are tried again until then while the API has a bad moment. If they fail they are
-    /// undone.
+    /// Carries out the steps. They are tried again for so long while the API has a bad moment; time in which they only
+    /// waited does not count. If they fail they are undone.
     async fn prepare(
         &self,
         assignment: &Assignment,
-        until: Instant,
+        patience: Duration,
+        seat: &Seat,
         stop: &CancellationToken,
     ) -> Result<Ready, BindError> {
+        let options = &self.inner.options;
+        let mut until = Instant::now() + patience;
+        let last = until + options.volume_wait + options.reservation.wait;
         let mut pauses = Pauses::default();
         loop {
-            let (error, undo) = match self.prepare_once(assignment, stop).await {
+            let (error, undo) = match self.prepare_once(assignment, seat, stop).await {
                 Ok(ready) => return Ok(ready),
                 Err(failed) => failed,
             };
-            if error.retryable() && pauses.wait(error.after(), until, stop).await {
+            let waited = seat.take_waited();
+            until = (until + waited.how_long).min(last);
+            if error.retryable() && !waited.in_vain && pauses.wait(error.after(), until, stop).await {
                 continue;
             }
-            if let Some(prepared) = undo {
-                self.undo(assignment, &prepared, &error, stop).await;
+            if let Some(prepared) = undo
+                && self.undo(assignment, &prepared, &error).await == Undone::Bound
+            {
+                return Ok(Ready::Bound);
             }
             return Err(error);
         }
@@ -270,6 +340,7 @@ impl Binder {
     async fn prepare_once(
         &self,
         assignment: &Assignment,
+        seat: &Seat,
         stop: &CancellationToken,
     ) -> Result<Ready, (BindError, Option<Box<Prepared>>)> {
         let pod: Pod = match self.inner.api.get(&assignment.pod).await {
@@ -282,35 +353,101 @@ impl Binder {
             Some(Err(error)) => return Err((error, None)),
             None => {}
         }
-        let steps = steps::plan(assignment, &pod).map_err(|error| (error, None))?;
-        match self.work(assignment, &pod, stop).perform(&steps).await {
+        let steps = match steps::plan(assignment, &pod) {
+            Ok(steps) => steps,
+            Err(error) => {
+                // An earlier attempt may have gone further.
+                let steps = steps::brought(assignment, &pod);
+                return Err((error, Some(Box::new(Prepared { pod, steps }))));
+            }
+        };
+        match self.work(assignment, &pod, seat, stop).perform(&steps).await {
             Ok(()) => Ok(Ready::Prepared(Box::new(Prepared { pod, steps }))),
             Err(error) => Err((error, Some(Box::new(Prepared { pod, steps })))),
         }
     }
 
-    async fn undo(
-        &self,
-        assignment: &Assignment,
-        prepared: &Prepared,
-        error: &BindError,
-        stop: &CancellationToken,
-    ) {
-        let work = self.work(assignment, &prepared.pod, stop);
-        if matches!(error, BindError::Elsewhere { .. }) {
-            // It runs where another assignment put it, and uses what was prepared for that one.
-            work.undo(&[Step::Mark]).await;
-        } else {
-            work.undo(&prepared.steps).await;
+    /// Takes back what was prepared, unless the pod is on its node after all: a Binding whose answer was lost is a Binding.
+    /// It is tried again while the API has a bad moment.
+    async fn undo(&self, assignment: &Assignment, prepared: &Prepared, error: &BindError) -> Undone {
+        let elsewhere = match self.standing(assignment).await {
+            Standing::Unknown => {
+                tracing::warn!(pod = %assignment.pod, %error, "whether the pod is bound is not known; its steps are left");
+                return Undone::Unknown;
+            }
+            Standing::End(Ok(_)) => return Undone::Bound,
+            Standing::End(Err(end)) => matches!(end, BindError::Elsewhere { .. }),
+            Standing::Free => false,
+        };
+        // Elsewhere it runs where another assignment put it, and uses what was prepared for that one.
+        let mut steps = if elsewhere { vec![Step::Mark] } else { prepared.steps.clone() };
+        let (seat, never) = (Seat::of(&Arc::new(Semaphore::new(1))), CancellationToken::new());
+        let work = self.work(assignment, &prepared.pod, &seat, &never);
+        let until = Instant::now() + self.inner.options.patience;
+        let mut pauses = Pauses::default();
+        loop {
+            steps = work.undo(&steps).await;
+            if steps.is_empty() || !pauses.wait(None, until, &never).await {
+                return Undone::Done;
+            }
         }
     }
 
-    fn work<'a>(&'a self, assignment: &'a Assignment, pod: &'a Pod, stop: &'a CancellationToken) -> Work<'a> {
-        let Inner { api, options, locks, .. } = &*self.inner;
-        Work { api, options, locks, assignment, pod, stop }
+    /// Takes back what earlier attempts may have prepared for assignments that are given up without another one.
+    pub(crate) async fn take_back(&self, gang: &[Assignment], error: &BindError) {
+        let all = gang.iter().map(|assignment| self.take_back_one(assignment, error));
+        each(self.inner.options.concurrency, all, |()| {}).await;
     }
 
-    /// Posts the Binding until it works, cannot work, or the time is over.
+    async fn take_back_one(&self, assignment: &Assignment, error: &BindError) {
+        if !assignment.needs_steps() {
+            return;
+        }
+        match self.inner.api.get::<Pod>(&assignment.pod).await {
+            Ok(pod) => {
+                let steps = steps::brought(assignment, &pod);
+                self.undo(assignment, &Prepared { pod, steps }, error).await;
+            }
+            Err(error) if error.not_found() => {}
+            Err(error) => {
+                tracing::warn!(pod = %assignment.pod, %error, "what was prepared was not taken back")
+            }
+        }
+    }
+
+    /// What the pod says about the assignment. It is asked again while the API has a bad moment.
+    async fn standing(&self, assignment: &Assignment) -> Standing {
+        let (until, never) = (Instant::now() + self.inner.options.patience, CancellationToken::new());
+        let mut pauses = Pauses::default();
+        loop {
+            let error = match self.inner.api.get::<common::Pod>(&assignment.pod).await {
+                Ok(pod) => {
+                    let phase = pod.status.phase.as_str();
+                    let end = binding::standing(&pod.metadata, &pod.spec.node_name, phase, assignment);
+                    return end.map_or(Standing::Free, Standing::End);
+                }
+                Err(error) if error.not_found() => return Standing::End(Err(BindError::Gone)),
+                Err(error) => BindError::from(error),
+            };
+            if !pauses.wait(error.after(), until, &never).await {
+                return Standing::Unknown;
+            }
+        }
+    }
+
+    fn work<'a>(
+        &'a self,
+        assignment: &'a Assignment,
+        pod: &'a Pod,
+        seat: &'a Seat,
+        stop: &'a CancellationToken,
+    ) -> Work<'a> {
+        let Inner { api, options, locks, clock, .. } = &*self.inner;
+        Work { api, options, locks, clock: *clock, assignment, pod, seat, stop }
+    }
+
+    /// Posts the Binding until it works, cannot work, or the time is over. Then the pod tells whether one of them worked
+    /// whose answer never came.
     async fn post(
         &self,
         assignment: &Assignment,
@@ -318,15 +455,22 @@ impl Binder {
         stop: &CancellationToken,
     ) -> Result<Bound, BindError> {
         let mut pauses = Pauses::default();
-        loop {
+        let mut in_doubt = false;
+        let error = loop {
             match self.bind_plain(assignment).await {
                 Err(error) if error.retryable() => {
+                    in_doubt = true;
                     if !pauses.wait(error.after(), until, stop).await {
-                        return Err(error);
+                        break error;
                     }
                 }
+                Err(error) if in_doubt => break error,
                 end => return end,
             }
+        };
+        match self.standing(assignment).await {
+            Standing::End(end) => end,
+            Standing::Free | Standing::Unknown => Err(error),
         }
     }
 
@@ -369,25 +513,11 @@ impl Binder {
         self.inner.held.lock().unwrap_or_else(PoisonError::into_inner).contains(pod)
     }
 
-    async fn record(
-        &self,
-        assignment: &Assignment,
-        until: Instant,
-        stop: &CancellationToken,
-    ) -> Result<(), BindError> {
+    async fn record(&self, assignment: &Assignment, stop: &CancellationToken) -> Result<(), BindError> {
         let mut body = assignment.to_bind_request();
         body["metadata"]["annotations"] = json!({INLINE: self.inner.options.owner});
-        let mut pauses = Pauses::default();
-        loop {
-            match self.write_request(assignment, body.clone()).await {
-                Err(error) if error.retryable() => {
-                    if !pauses.wait(error.after(), until, stop).await {
-                        return Err(error);
-                    }
-                }
-                end => return end,
-            }
-        }
+        let until = Instant::now() + self.inner.options.patience;
+        self.keep_writing(assignment, body, until, stop).await
     }
 
     /// Writes the end of an assignment into its BindRequest. If that fails the service finds out by itself.
@@ -425,6 +555,27 @@ enum Ready {
 struct Prepared {
     pod: Pod,
     steps: Vec<Step>,
+}
+
+/// What the pod says about an assignment.
+enum Standing {
+    /// It waits for its node.
+    Free,
+    /// It is on a node, or gone.
+    End(Result<Bound, BindError>),
+    /// The API did not tell.
+    Unknown,
+}
+
+/// What became of what was prepared.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Undone {
+    /// It was taken back, as far as the API lets it.
+    Done,
+    /// It is in use: the pod is on its node.
+    Bound,
+    /// It was left, since the pod may be on its node.
+    Unknown,
 }
 
 /// A gang on its way.
@@ -584,7 +735,20 @@ fn same_request(found: &BindRequest, body: &Value) -> bool {
     let ours = owner(body["metadata"]["ownerReferences"][0]["uid"].as_str());
     let theirs = owner(found.metadata.owner_references.first().map(|o| o.uid.as_str()));
     let failed = found.status.get("phase").and_then(Value::as_str) == Some("Failed");
-    !found.metadata.deleting() && !failed && ours == theirs && json!(found.spec) == body["spec"]
+    // A request of an earlier round of the gang would wait for others of that round.
+    let same_round = Round::id_of(&found.metadata) == Round::id_in(body);
+    !found.metadata.deleting() && !failed && same_round && ours == theirs && json!(found.spec) == body["spec"]
+}
+
+/// A name that nobody has thought of yet.
+fn some_name() -> String {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let mut bytes = [0_u8; 8];
+    if ring::rand::SystemRandom::new().fill(&mut bytes).is_err() {
+        // Of this process alone, then.
+        bytes = COUNT.fetch_add(1, Ordering::Relaxed).to_be_bytes();
+    }
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// While this lives the service leaves the pod's BindRequest alone.
@@ -605,20 +769,26 @@ pub(crate) struct Locks(Mutex<HashMap<String, Weak<tokio::sync::Mutex<()>>>>);
 
 impl Locks {
     pub async fn turn(&self, name: &str) -> tokio::sync::OwnedMutexGuard<()> {
-        let lock = {
-            let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            match known.get(name).and_then(Weak::upgrade) {
-                Some(lock) => lock,
-                None => {
-                    if known.len() >= 256 {
-                        known.retain(|_, lock| lock.strong_count() > 0);
-                    }
-                    let lock = Arc::new(tokio::sync::Mutex::new(()));
-                    known.insert(name.to_owned(), Arc::downgrade(&lock));
-                    lock
+        self.named(name).lock_owned().await
+    }
+
+    /// `None` if somebody else is at it.
+    pub fn try_turn(&self, name: &str) -> Option<tokio::sync::OwnedMutexGuard<()>> {
+        self.named(name).try_lock_owned().ok()
+    }
+
+    fn named(&self, name: &str) -> Arc<tokio::sync::Mutex<()>> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match known.get(name).and_then(Weak::upgrade) {
+            Some(lock) => lock,
+            None => {
+                if known.len() >= 256 {
+                    known.retain(|_, lock| lock.strong_count() > 0);
                 }
+                let lock = Arc::new(tokio::sync::Mutex::new(()));
+                known.insert(name.to_owned(), Arc::downgrade(&lock));
+                lock
             }
-        };
-        lock.lock_owned().await
+        }
     }
 }

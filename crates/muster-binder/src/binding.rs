@@ -61,8 +61,8 @@ pub(crate) fn standing(
     (meta.deleting() || matches!(phase, "Succeeded" | "Failed")).then_some(Err(BindError::Gone))
 }
 
-/// The body of the Binding. What the pod gets besides its node goes along as annotations, which the server copies to the
-/// pod in the same write.
+/// The body of the Binding. What the pod gets besides its node goes along as annotations and as a label, which the server
+/// copies to the pod in the same write: annotations always did so, labels since Kubernetes 1.35.
 fn body(assignment: &Assignment) -> String {
     let mut out = String::with_capacity(320);
     out.push_str(r#"{"apiVersion":"v1","kind":"Binding","metadata":{"name":"#);
@@ -72,6 +72,13 @@ fn body(assignment: &Assignment) -> String {
     if !assignment.pod_uid.is_empty() {
         out.push_str(r#","uid":"#);
         text(&mut out, &assignment.pod_uid);
+    }
+    if let Some((key, value)) = &assignment.pool {
+        out.push_str(r#","labels":{"#);
+        text(&mut out, key);
+        out.push(':');
+        text(&mut out, value);
+        out.push('}');
     }
     let annotations = assignment.annotations();
     if !annotations.is_empty() {
@@ -142,11 +149,12 @@ mod tests {
             kind: Received::Fraction,
             zones: Some(json!([{"zone": "0"}])),
             pod_uid: String::new(),
+            pool: Some(("pool".into(), "blue".into())),
             ..plain
         };
         assert_eq!(
             read(&rich)["metadata"],
-            json!({"name": "p", "namespace": "ns", "annotations": {
+            json!({"name": "p", "namespace": "ns", "labels": {"pool": "blue"}, "annotations": {
                 "received-resource-type": "Fraction",
                 "kai.scheduler/numa-placement-predicted": "[{\"zone\":\"0\"}]",
             }})

@@ -1,7 +1,7 @@
 //! Keeps shared GPUs in order: looks at one whenever something about it changes.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use muster_runtime::api::{Delete, Scope};
 use muster_runtime::common::{BindRequest, Node, Pod};
@@ -9,7 +9,9 @@ use muster_runtime::queue::{Next, Queue, work};
 use muster_runtime::store::Store;
 use muster_runtime::{Api, ApiError, Context, Key, Object, RESYNC};
 
-use super::plan::{Action, NODE_GONE, Observed, groups_of, groups_of_pod, is_open, plan, uses};
+use super::plan::{
+    Action, Known, NODE_GONE, Observed, device, groups_of, groups_of_pod, known, may_be_tried, plan, uses,
+};
 use crate::binder::Binder;
 use crate::error::BindError;
 use crate::options::Options;
@@ -56,6 +58,8 @@ struct Keeper {
     nodes: Arc<Store<Node>>,
     requests: Arc<Store<BindRequest>>,
     index: Arc<Index>,
+    /// Shared GPUs as they were when they were last looked at.
+    known: Mutex<HashMap<String, Known>>,
 }
 
 /// Runs until cancelled. `binder` is the one that binds in this process: it learns which nodes have shared GPUs.
@@ -127,7 +131,7 @@ pub fn start(cx: &Context, binder: &Binder) -> impl Future<Output = ()> + Send +
         });
     }
     let watch = pods.clone().run(RESYNC, cx.cancel.clone());
-    let keeper = Keeper { cx, binder: binder.clone(), pods, nodes, requests, index };
+    let keeper = Keeper { cx, binder: binder.clone(), pods, nodes, requests, index, known: Mutex::default() };
     let work = async move {
         let cx = &keeper.cx;
         let synced = async {
@@ -156,7 +160,19 @@ impl Keeper {
             reservations: reservations.iter().filter_map(|key| self.pods.get(key)).collect(),
             users: users.iter().filter_map(|key| self.pods.get(key)).collect(),
             requests: requests.iter().filter_map(|key| self.requests.get(key)).collect(),
+            before: self.known().get(group).cloned(),
         }
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashMap<String, Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn remember(&self, seen: &Observed) {
+        match known(seen) {
+            Some(known) => self.known().insert(seen.group.clone(), known),
+            None => self.known().remove(&seen.group),
+        };
     }
 
     async fn look(&self, group: String) -> Result<Next, ApiError> {
@@ -164,6 +180,7 @@ impl Keeper {
         let lives = |name: &str| self.nodes.get(&Key::new("", name)).is_some();
         let actions = plan(&seen, lives);
         if actions.is_empty() {
+            self.remember(&seen);
             return Ok(Next::Idle);
         }
         // A bind of this process that is at it wants to see for itself why a reservation stopped.
@@ -184,42 +201,45 @@ impl Keeper {
                     }
                 }
                 Action::Evict { namespace, name } => {
-                    if let Some(pod) = self.pods.get(&Key::new(namespace, name)) {
+                    if let Some(pod) = self.pods.get(&Key::new(namespace, name))
+                        && !self.is_held(&group, None).await?
+                    {
+                        self.evict(&pod, &group).await?;
+                    }
+                }
+                Action::EvictFrom { device, namespace, name } => {
+                    if let Some(pod) = self.pods.get(&Key::new(namespace, name))
+                        && !self.is_held(&group, Some(&device)).await?
+                    {
                         self.evict(&pod, &group).await?;
                     }
                 }
             }
         }
+        self.remember(&seen);
         Ok(Next::Idle)
     }
 
-    /// Whether the API knows a pod that holds the GPU. In whatever namespace: when this keeper is told the wrong one, the
-    /// reservations of the right one still count.
-    async fn is_held(&self, group: &str) -> Result<bool, ApiError> {
+    /// Whether the API knows a pod that holds the GPU, or that very one. In whatever namespace: when this keeper is told the
+    /// wrong one, the reservations of the right one still count.
+    async fn is_held(&self, group: &str, wanted: Option<&str>) -> Result<bool, ApiError> {
         let ours = &self.binder.options().reservation.namespace;
-        let holds = |pod: &Pod| {
-            pod.metadata.namespace == *ours
-                || pod.metadata.annotation(DEVICE).is_some()
-                || pod.metadata.name.starts_with(PREFIX)
-        };
-        let pods = labelled(&self.cx.api, &format!("{GPU_GROUP}%3D{group}")).await?;
-        Ok(pods.iter().any(|pod| holds(pod) && (!pod.is_over() || pod.metadata.deleting())))
+        let mut pods = labelled(&self.cx.api, &format!("{GPU_GROUP}%3D{group}")).await?;
+        pods.retain(|pod| {
+            (pod.metadata.namespace == *ours || holds(pod)) && (!pod.is_over() || pod.metadata.deleting())
+        });
+        let pods: Vec<Arc<Pod>> = pods.into_iter().map(Arc::new).collect();
+        // One that does not say its device yet may hold any.
+        Ok(match (wanted, device(&pods)) {
+            (Some(wanted), Some(held)) => wanted == held,
+            _ => !pods.is_empty(),
+        })
     }
 
-    /// Deletes a pod that runs on a GPU which nobody holds, if the API agrees.
+    /// Deletes a pod that runs on a GPU which nobody holds.
     async fn evict(&self, pod: &Pod, group: &str) -> Result<(), ApiError> {
-        if self.is_held(group).await? {
-            return Ok(());
-        }
-        self.cx.events.warning(
-            pod,
-            "GpuReservationLost",
-            format!(
-                "Deleting the pod: the reservation of its shared GPU (group {group} on node {}) is gone, \
-                 so the GPU may be given to others",
-                pod.spec.node_name
-            ),
-        );
+        let message = format!("Deleting the pod: {}", lost(group, &pod.spec.node_name));
+        self.cx.events.warning(pod, "GpuReservationLost", message);
         let delete = Delete { uid: &pod.metadata.uid, ..Delete::default() };
         match self.cx.api.delete::<Pod>(&pod.key(), delete).await {
             Ok(_) => Ok(()),
@@ -284,28 +304,45 @@ async fn delete_version(api: &Api, pod: &Pod) -> Result<bool, ApiError> {
     }
 }
 
-/// Whether the API knows a pod that uses the GPU.
-async fn is_used(api: &Api, options: &Options, group: &str) -> Result<bool, ApiError> {
+/// Why a pod goes whose reservation is no more.
+pub(crate) fn lost(group: &str, node: &str) -> String {
+    format!(
+        "the reservation of its shared GPU (group {group} on node {node}) is gone, so the GPU may be given to others"
+    )
+}
+
+/// Whether a pod, in whatever namespace, looks like one that holds a shared GPU.
+pub(crate) fn holds(pod: &Pod) -> bool {
+    pod.metadata.annotation(DEVICE).is_some() || pod.metadata.name.starts_with(PREFIX)
+}
+
+/// All pods that the API knows whose labels name the GPU; its reservations are among them.
+pub(crate) async fn users_of(api: &Api, group: &str) -> Result<Vec<Pod>, ApiError> {
     let one = format!("{GPU_GROUP}%3D{group}");
     let of_several = format!("{GPU_GROUP_OF}{group}%3D{group}").replace('/', "%2F");
-    for selector in [one, of_several] {
-        for pod in labelled(api, &selector).await? {
-            if pod.metadata.namespace == options.reservation.namespace {
-                continue;
-            }
-            if uses(&pod, &[]) {
-                return Ok(true);
-            }
-            // Its label may be left over, or someone may be binding it: its request tells.
-            if !pod.is_over() && !pod.is_bound() {
-                match api.get::<BindRequest>(&pod.key()).await {
-                    Ok(request) if is_open(&request) && groups_of(&request).any(|g| g == group) => {
-                        return Ok(true);
-                    }
-                    Ok(_) => {}
-                    Err(error) if error.not_found() => {}
-                    Err(error) => return Err(error),
+    let mut pods = labelled(api, &one).await?;
+    pods.extend(labelled(api, &of_several).await?);
+    Ok(pods)
+}
+
+/// Whether the API knows a pod that uses the GPU.
+async fn is_used(api: &Api, options: &Options, group: &str) -> Result<bool, ApiError> {
+    for pod in users_of(api, group).await? {
+        if pod.metadata.namespace == options.reservation.namespace {
+            continue;
+        }
+        if uses(&pod, &[]) {
+            return Ok(true);
+        }
+        // Its label may be left over, or someone may be binding it: its request tells.
+        if !pod.is_over() && !pod.is_bound() {
+            match api.get::<BindRequest>(&pod.key()).await {
+                Ok(request) if may_be_tried(&request) && groups_of(&request).any(|g| g == group) => {
+                    return Ok(true);
                 }
+                Ok(_) => {}
+                Err(error) if error.not_found() => {}
+                Err(error) => return Err(error),
             }
         }
     }

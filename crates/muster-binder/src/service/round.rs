@@ -1,12 +1,13 @@
 //! A gang as the service sees it: BindRequests that belong together.
 //!
 //! In: the annotations of a request. Out: which *round* it belongs to (one decision about one gang), how many requests
-//! that round has, and how many of them make the gang whole. Must stay true: the same decision gives the same round, so
-//! that writing it again changes nothing.
+//! that round has, and how many of them make the gang whole. Must stay true: every decision is a round of its own, even one
+//! that says the same as an earlier one: what became of that one says nothing of this.
 
 use std::time::Duration;
 
 use muster_runtime::common::BindRequest;
+use muster_runtime::object::Meta;
 use serde_json::{Value, json};
 
 use crate::assignment::Assignment;
@@ -36,9 +37,11 @@ pub enum Gathered {
 }
 
 impl Round {
-    pub fn new(gang: &[Assignment], needed: usize) -> Self {
+    /// `decision`: a name for this decision and no other.
+    pub fn new(gang: &[Assignment], needed: usize, decision: &str) -> Self {
         let mut text: Vec<String> =
             gang.iter().map(|a| format!("{} {} {}\n", a.pod, a.pod_uid, a.node)).collect();
+        text.push(decision.to_owned());
         text.sort();
         let digest = ring::digest::digest(&ring::digest::SHA256, text.concat().as_bytes());
         let id = digest.as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
@@ -51,6 +54,16 @@ impl Round {
         let size: usize = text(SIZE)?.parse().ok()?;
         let needed = text(NEEDED).and_then(|n| n.parse().ok()).unwrap_or(size).min(size);
         Some(Round { id: text(ROUND).filter(|id| !id.is_empty())?.to_owned(), size, needed })
+    }
+
+    /// Which round an object says it belongs to.
+    pub fn id_of(meta: &Meta) -> Option<&str> {
+        meta.annotation(ROUND)
+    }
+
+    /// Which round a request that is to be written says it belongs to.
+    pub fn id_in(body: &Value) -> Option<&str> {
+        body["metadata"]["annotations"][ROUND].as_str()
     }
 
     pub fn annotations(&self) -> Value {
@@ -91,19 +104,23 @@ mod tests {
     }
 
     #[test]
-    fn the_same_decision_is_the_same_round() {
+    fn every_decision_is_a_round_of_its_own() {
         let all = gang(3);
         let mut turned = all.clone();
         turned.reverse();
-        assert_eq!(Round::new(&all, 3), Round::new(&turned, 3));
+        let first = Round::new(&all, 3, "first");
+        assert_eq!(first, Round::new(&turned, 3, "first"));
+        assert_ne!(first.id, Round::new(&all, 3, "second").id);
         let mut moved = all.clone();
         moved[1].node = "m".into();
-        assert_ne!(Round::new(&all, 3).id, Round::new(&moved, 3).id);
+        assert_ne!(first.id, Round::new(&moved, 3, "first").id);
+        let body = json!({"metadata": {"annotations": first.annotations()}});
+        assert_eq!(Round::id_in(&body), Some(&*first.id));
     }
 
     #[test]
     fn annotations_are_read_back() {
-        let round = Round::new(&gang(4), 2);
+        let round = Round::new(&gang(4), 2, "x");
         let read = |annotations: Value| {
             Round::of(&serde_json::from_value(json!({"metadata": {"annotations": annotations}})).unwrap())
         };

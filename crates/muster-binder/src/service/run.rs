@@ -22,9 +22,10 @@ use crate::binder::Binder;
 use crate::binding::standing;
 use crate::error::{BindError, Bound};
 use crate::evict::evict;
-use crate::options::Options;
 
 const POD_BOUND: &str = "PodBound";
+/// How long one waits before one asks again whether others are done with a gang.
+const ANOTHER_IS_AT_IT: Duration = Duration::from_millis(200);
 
 struct Service {
     cx: Context,
@@ -85,6 +86,10 @@ pub(super) fn start(cx: &Context, binder: &Binder, whose: Whose) -> impl Future<
                 } else {
                     members.remove(&request.key())
                 };
+                // The first of them waits for the last.
+                if change.old.is_none() && members.len() >= round.size {
+                    members.first().into_iter().for_each(|first| queue.add(first.clone()));
+                }
                 // Whoever is gone may have been the one that spoke for all.
                 if change.new.is_none() {
                     members.iter().for_each(|member| queue.add(member.clone()));
@@ -172,7 +177,10 @@ impl Service {
                         let gang = std::slice::from_ref(&*assignment);
                         self.binder.attempt(gang, 1, 1, stop.token.clone()).await.pop()
                     }
-                    Err(error) => Some(Err(error)),
+                    Err(error) => {
+                        self.give_up(std::slice::from_ref(&*assignment), &error).await;
+                        Some(Err(error))
+                    }
                 };
                 self.end(&request, &assignment, result.unwrap_or(Err(BindError::Gone))).await
             }
@@ -180,19 +188,44 @@ impl Service {
     }
 
     fn todo(&self, request: &BindRequest) -> Todo {
-        let Options { owner, courtesy, .. } = self.binder.options();
-        todo(request, owner, *courtesy, self.cx.clock.now())
+        let options = self.binder.options();
+        match todo(request, &options.owner, options.courtesy, self.cx.clock.now()) {
+            Todo::Attempt(mut assignment) => {
+                assignment.pool = options.pool_of(request);
+                Todo::Attempt(assignment)
+            }
+            other => other,
+        }
+    }
+
+    /// Takes back what earlier attempts, or those of a binder that died, have prepared for what will not be tried again.
+    async fn give_up(&self, gang: &[Assignment], error: &BindError) {
+        if !error.retryable() {
+            self.binder.take_back(gang, error).await;
+        }
+    }
+
+    fn members(&self, round: &Round) -> Vec<Arc<BindRequest>> {
+        let rounds = self.rounds.lock().unwrap_or_else(PoisonError::into_inner);
+        let keys = rounds.get(&round.id).into_iter().flatten();
+        keys.filter_map(|key| self.requests.get(key)).collect()
     }
 
     /// Looks at a round when the first of its open requests is looked at.
     async fn look_at_round(&self, key: &Key, round: &Round) -> Result<Next, ApiError> {
+        // Most have nothing to say, and need not wait until who speaks for all is done: it may take minutes.
+        let members = self.members(round);
+        let is_open =
+            |member: &&Arc<BindRequest>| !matches!(self.todo(member), Todo::Nothing | Todo::Wait(_));
+        let is_first = members.iter().find(is_open).is_some_and(|first| first.key() == *key);
+        if !is_first && !members.iter().any(|member| has_failed(member)) {
+            return Ok(Next::Idle);
+        }
         // Writing the first status makes another request the first open one; it has to wait for the last.
-        let _turn = self.binder.locks().turn(&format!("round {}", round.id)).await;
-        let members: Vec<Arc<BindRequest>> = {
-            let rounds = self.rounds.lock().unwrap_or_else(PoisonError::into_inner);
-            let keys = rounds.get(&round.id).into_iter().flatten();
-            keys.filter_map(|key| self.requests.get(key)).collect()
+        let Some(_turn) = self.binder.locks().try_turn(&format!("round {}", round.id)) else {
+            return Ok(Next::After(ANOTHER_IS_AT_IT));
         };
+        let members = self.members(round);
         if let Some(why) = self.is_lost(round, &members).await? {
             self.take_back(&members, &why).await?;
             return Ok(Next::Idle);
@@ -237,8 +270,15 @@ impl Service {
         let stop = self.running.begin(&keys);
         // Those that are bound already count.
         let n_bound = members.iter().filter(|m| has_succeeded(m)).count();
-        let results = match stopped.or(self.check_nodes(&gang).await.err()) {
-            Some(error) => gang.iter().map(|_| Err(error.clone())).collect(),
+        let stopped = match stopped {
+            None => self.check_nodes(&gang).await.err(),
+            stopped => stopped,
+        };
+        let results = match stopped {
+            Some(error) => {
+                self.give_up(&gang, &error).await;
+                gang.iter().map(|_| Err(error.clone())).collect()
+            }
             None => {
                 let needed = round.needed.saturating_sub(n_bound);
                 let in_flight = self.binder.options().concurrency;
@@ -259,6 +299,9 @@ impl Service {
                 Err(error) => unwritten = Some(error),
             }
         }
+        // Who came meanwhile was told that others speak for it.
+        let late = self.members(round).into_iter().map(|member| member.key());
+        late.filter(|key| !keys.contains(key)).for_each(|key| self.queue.add(key));
         if let Some(error) = unwritten {
             // Another of them may be the first open one now.
             open.iter().for_each(|(request, _)| self.queue.add(request.key()));
@@ -313,6 +356,7 @@ impl Service {
                     _ => tracing::info!(pod = %assignment.pod, %why, "a pod makes way"),
                 }
             }
+            self.give_up(std::slice::from_ref(&assignment), why).await;
             // Last, so that whoever dies in between does it again.
             self.fail(request, None, why).await?;
         }

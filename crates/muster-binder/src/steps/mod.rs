@@ -10,12 +10,14 @@ pub mod mark;
 pub mod reserve;
 pub mod volumes;
 
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use muster_runtime::Api;
 use muster_runtime::object::{Meta, tight};
+use muster_runtime::{Api, Clock};
 use serde::Deserialize;
 use serde_json::Value;
+use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -71,8 +73,8 @@ pub enum Step {
     Reserve { group: String },
     /// The pod can read which devices are its own.
     ConfigMaps,
-    /// The claim has a volume that the node can reach.
-    Volume { claim: String },
+    /// Each claim has a volume that the node can reach. Together, so that their volumes are made at the same time.
+    Volumes { claims: Vec<String> },
     /// The device claim is allocated, and for this pod.
     Claim { claim: String, allocation: Value },
     /// There is a device claim for the pod's extended resources, allocated and for this pod.
@@ -86,7 +88,7 @@ impl Step {
             Step::Mark => "mark the pod",
             Step::Reserve { .. } => "reserve a GPU",
             Step::ConfigMaps => "tell the pod its devices",
-            Step::Volume { .. } => "bind a volume",
+            Step::Volumes { .. } => "bind volumes",
             Step::Claim { .. } => "allocate a device claim",
             Step::Extended { .. } => "allocate extended resources",
         }
@@ -95,24 +97,47 @@ impl Step {
 
 /// The steps of an assignment, in order.
 pub fn plan(assignment: &Assignment, pod: &Pod) -> Result<Vec<Step>, BindError> {
+    let mut steps = before_claims(assignment, pod);
+    for (name, allocation) in &assignment.claims {
+        if let Some(claim) = claims::claim_of(pod, name)? {
+            steps.push(Step::Claim { claim, allocation: allocation.clone() });
+        }
+    }
+    steps.extend(after_claims(assignment));
+    Ok(steps)
+}
+
+/// What attempts at an assignment may have brought, for taking it back: as far as the pod tells.
+pub fn brought(assignment: &Assignment, pod: &Pod) -> Vec<Step> {
+    let mut steps = before_claims(assignment, pod);
+    let claims = assignment.claims.iter().filter_map(|(name, allocation)| {
+        let claim = claims::claim_of(pod, name).ok()??;
+        Some(Step::Claim { claim, allocation: allocation.clone() })
+    });
+    steps.extend(claims);
+    steps.extend(after_claims(assignment));
+    steps
+}
+
+fn before_claims(assignment: &Assignment, pod: &Pod) -> Vec<Step> {
     let mut steps = Vec::new();
-    if !mark::is_done(assignment, pod) {
+    // Labels that are there already may be left over from an attempt that died: they too go if this one fails.
+    if !assignment.gpu_groups.is_empty() || !mark::is_done(assignment, pod) {
         steps.push(Step::Mark);
     }
     steps.extend(assignment.gpu_groups.iter().map(|group| Step::Reserve { group: group.clone() }));
     if !assignment.gpu_groups.is_empty() {
         steps.push(Step::ConfigMaps);
     }
-    steps.extend(volumes::claims_of(pod).map(|claim| Step::Volume { claim }));
-    for (name, allocation) in &assignment.claims {
-        if let Some(claim) = claims::claim_of(pod, name)? {
-            steps.push(Step::Claim { claim, allocation: allocation.clone() });
-        }
+    let claims: Vec<String> = volumes::claims_of(pod).collect();
+    if !claims.is_empty() {
+        steps.push(Step::Volumes { claims });
     }
-    if let Some(allocation) = &assignment.extended {
-        steps.push(Step::Extended { allocation: allocation.clone() });
-    }
-    Ok(steps)
+    steps
+}
+
+fn after_claims(assignment: &Assignment) -> Option<Step> {
+    assignment.extended.as_ref().map(|allocation| Step::Extended { allocation: allocation.clone() })
 }
 
 /// What steps work with.
@@ -120,8 +145,10 @@ pub(crate) struct Work<'a> {
     pub api: &'a Api,
     pub options: &'a Options,
     pub locks: &'a Locks,
+    pub clock: Clock,
     pub assignment: &'a Assignment,
     pub pod: &'a Pod,
+    pub seat: &'a Seat,
     /// Cancelled when what is being prepared is not wanted any more.
     pub stop: &'a CancellationToken,
 }
@@ -139,7 +166,7 @@ impl Work<'_> {
                 Step::Mark => mark::perform(self).await?,
                 Step::Reserve { group } => devices.push(reserve::perform(self, group).await?),
                 Step::ConfigMaps => config_maps::perform(self, &devices).await?,
-                Step::Volume { claim } => volumes::perform(self, claim).await?,
+                Step::Volumes { claims } => volumes::perform(self, claims).await?,
                 Step::Claim { claim, allocation } => claims::perform(self, claim, allocation).await?,
                 Step::Extended { allocation } => claims::perform_extended(self, allocation).await?,
             }
@@ -147,25 +174,28 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Takes all steps back, the last one first, as far as the API lets it. Out: what could not be taken back.
-    pub async fn undo(&self, steps: &[Step]) -> Vec<BindError> {
-        let mut failures = Vec::new();
+    /// Takes all steps back, the last one first. Out: those that are worth another try.
+    pub async fn undo(&self, steps: &[Step]) -> Vec<Step> {
+        let mut left = Vec::new();
         for step in steps.iter().rev() {
             let undone = match step {
                 Step::Mark => mark::undo(self).await,
                 // Who else uses the GPU is not known here: its keeper gives it up when nobody does.
                 Step::Reserve { .. } => Ok(()),
                 Step::ConfigMaps => config_maps::undo(self).await,
-                Step::Volume { claim } => volumes::undo(self, claim).await,
+                Step::Volumes { claims } => volumes::undo(self, claims).await,
                 Step::Claim { claim, .. } => claims::undo(self, claim).await,
                 Step::Extended { .. } => claims::undo_extended(self).await,
             };
             if let Err(error) = undone {
                 tracing::warn!(pod = %self.assignment.pod, step = step.name(), %error, "a step was not undone");
-                failures.push(error);
+                if error.retryable() {
+                    left.push(step.clone());
+                }
             }
         }
-        failures
+        left.reverse();
+        left
     }
 
     /// Waits a little before the cluster is looked at again: a tenth of the time waited so far, between 20 ms and 1 s.
@@ -173,11 +203,63 @@ impl Work<'_> {
     pub async fn pause(&self, since: Instant, limit: Duration) -> bool {
         let waited = since.elapsed();
         if waited >= limit {
+            self.seat.waited().in_vain = true;
             return false;
         }
         let pause =
             (waited / 10).clamp(Duration::from_millis(20), Duration::from_secs(1)).min(limit - waited);
-        self.stop.run_until_cancelled(tokio::time::sleep(pause)).await.is_some()
+        self.seat.away(self.stop.run_until_cancelled(tokio::time::sleep(pause))).await.is_some()
+    }
+
+    /// Waits until nobody else in this process is at that shared GPU.
+    pub async fn turn(&self, group: &str) -> OwnedMutexGuard<()> {
+        self.seat.away(self.locks.turn(group)).await
+    }
+}
+
+/// A seat among the few who may send requests at a time. Who only waits leaves it to others.
+pub(crate) struct Seat {
+    room: Arc<Semaphore>,
+    held: Mutex<Option<OwnedSemaphorePermit>>,
+    waited: Mutex<Waited>,
+}
+
+/// How a preparation has waited.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Waited {
+    pub how_long: Duration,
+    /// What was waited for did not come in time: waiting again would take as long.
+    pub in_vain: bool,
+}
+
+impl Seat {
+    pub fn of(room: &Arc<Semaphore>) -> Self {
+        Seat { room: room.clone(), held: Mutex::default(), waited: Mutex::default() }
+    }
+
+    pub async fn take(&self) {
+        // Nobody closes the room.
+        let permit = self.room.clone().acquire_owned().await.ok();
+        *self.held.lock().unwrap_or_else(PoisonError::into_inner) = permit;
+    }
+
+    /// Leaves the seat for as long as something else takes.
+    async fn away<T>(&self, something: impl Future<Output = T>) -> T {
+        let left = Instant::now();
+        drop(self.held.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let end = something.await;
+        self.take().await;
+        self.waited().how_long += left.elapsed();
+        end
+    }
+
+    /// How it waited since it was last asked.
+    pub fn take_waited(&self) -> Waited {
+        std::mem::take(&mut *self.waited())
+    }
+
+    fn waited(&self) -> MutexGuard<'_, Waited> {
+        self.waited.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -200,7 +282,7 @@ mod tests {
                         Step::Mark => "mark".into(),
                         Step::Reserve { group } => format!("reserve({group})"),
                         Step::ConfigMaps => "config".into(),
-                        Step::Volume { claim } => format!("volume({claim})"),
+                        Step::Volumes { claims } => format!("volumes({})", claims.join("+")),
                         Step::Claim { claim, .. } => format!("claim({claim})"),
                         Step::Extended { .. } => "extended".into(),
                     })
@@ -235,7 +317,11 @@ mod tests {
                 "resourceClaims": [{"name": "gpu", "resourceClaimName": "big"}],
             },
         });
-        check(&part, pod, "mark reserve(g) reserve(h) config volume(data) volume(p-c) claim(big) extended");
+        check(&part, pod.clone(), "mark reserve(g) reserve(h) config volumes(data+p-c) claim(big) extended");
+        // Its labels are there, from an attempt that died: they are still this one's to take away.
+        let mut marked = pod.clone();
+        marked["metadata"]["labels"] = json!({"runai-gpu-group/g": "g", "runai-gpu-group/h": "h"});
+        check(&part, marked, "mark reserve(g) reserve(h) config volumes(data+p-c) claim(big) extended");
         check(
             &Assignment { claims: vec![("gpu".into(), json!({}))], ..plain.clone() },
             json!({}),
@@ -251,5 +337,23 @@ mod tests {
         let mut none = template;
         none["status"] = json!({"resourceClaimStatuses": [{"name": "gpu"}]});
         check(&from_template, none, "");
+    }
+    /// What can be told of it is taken back even if the rest cannot.
+    #[test]
+    fn what_was_brought() {
+        let assignment = Assignment {
+            gpu_groups: vec!["g".into()],
+            claims: vec![("gone".into(), json!({})), ("gpu".into(), json!({}))],
+            ..Assignment::default()
+        };
+        let pod = json!({"spec": {"resourceClaims": [{"name": "gpu", "resourceClaimName": "big"}]}});
+        let pod: Pod = serde_json::from_value(pod).unwrap();
+        assert!(plan(&assignment, &pod).is_err());
+        let steps = brought(&assignment, &pod);
+        let names: Vec<&str> = steps.iter().map(Step::name).collect();
+        assert_eq!(
+            names,
+            ["mark the pod", "reserve a GPU", "tell the pod its devices", "allocate a device claim"]
+        );
     }
 }

@@ -3,7 +3,8 @@
 //! A *reservation* is a pod that asks for one whole GPU and does nothing but say, by annotation, which one it got. Its
 //! name follows from node and group, so two binders that want the same GPU make one pod between them. Must stay true:
 //! a reservation is joined by a write to it, and given up only in the version in which nobody used it: of the two, one
-//! loses and looks again.
+//! loses and looks again. A reservation that vanished under running pods is not made anew before these are gone: the new
+//! one may get another GPU, and theirs may be given to others.
 
 use muster_runtime::api::{Delete, Patch};
 use muster_runtime::common::{Node, Pod as AnyPod};
@@ -15,6 +16,7 @@ use tokio::time::Instant;
 use super::Work;
 use super::mark::GPU_GROUP;
 use crate::error::{BindError, text_of};
+use crate::evict::evict;
 use crate::options::Reservation;
 use crate::reservations;
 
@@ -176,7 +178,7 @@ pub(crate) async fn perform(work: &Work<'_>, group: &str) -> Result<String, Bind
     let options = &work.options.reservation;
     let node = &work.assignment.node;
     // One at a time per shared GPU; a waiting pod waits for the same reservation.
-    let _turn = work.locks.turn(group).await;
+    let _turn = work.turn(group).await;
     let start = Instant::now();
     let mut created = false;
     let mut settled = false;
@@ -215,6 +217,9 @@ pub(crate) async fn perform(work: &Work<'_>, group: &str) -> Result<String, Bind
                     name(node, group)
                 )));
             }
+            Next::Create if !created && !make_room(work, group).await? => {
+                format!("pods whose reservation of group {group} is gone are going")
+            }
             Next::Create => {
                 if created {
                     reservations::settle(work.api, work.options, node).await?;
@@ -238,6 +243,34 @@ pub(crate) async fn perform(work: &Work<'_>, group: &str) -> Result<String, Bind
             )));
         }
     }
+}
+
+/// Pods that run on a GPU which nobody holds any more are told to go. Out: whether there are none.
+async fn make_room(work: &Work<'_>, group: &str) -> Result<bool, BindError> {
+    let users = reservations::users_of(work.api, group).await?;
+    let ours = &work.options.reservation.namespace;
+    let (holders, users): (Vec<_>, Vec<_>) =
+        users.iter().filter(|pod| pod.metadata.namespace != *ours).partition(|pod| reservations::holds(pod));
+    if let Some(holder) = holders.iter().find(|pod| !pod.is_over()) {
+        return Err(BindError::refused(format!(
+            "GPU group {group} is held by pod {}, which is not in namespace {ours}",
+            holder.key()
+        )));
+    }
+    let mut none = true;
+    for pod in users.iter().filter(|pod| pod.is_bound() && !pod.is_over()) {
+        none = false;
+        if pod.metadata.deleting() {
+            continue;
+        }
+        let message = reservations::lost(group, &pod.spec.node_name);
+        tracing::warn!(pod = %pod.key(), group, "a pod makes way: the reservation of its shared GPU is gone");
+        match evict(work.api, &pod.key(), &pod.metadata.uid, &message, work.clock.now(), None).await {
+            Err(error) if !error.not_found() && !error.conflict() => return Err(error.into()),
+            _ => {}
+        }
+    }
+    Ok(none)
 }
 
 async fn find(work: &Work<'_>, group: &str) -> Result<Vec<Held>, BindError> {

@@ -1,9 +1,10 @@
-//! Makes sure that a claim has a volume that the node can reach.
+//! Makes sure that each claim of a pod has a volume that the node can reach.
 //!
-//! Only claims whose class waits for the first consumer have anything to do here: a volume that someone made by hand and
-//! that the node can reach is given to the claim; else the claim is told its node, and the provisioner makes a volume
-//! there. Either way the step waits until the claim is bound. Must stay true: a volume is never given to two claims (it is
-//! taken in the version in which it was free); a claim that is bound is left alone.
+//! Only claims whose class waits for the first consumer are given anything here: a volume that someone made by hand and
+//! that the node can reach; else the claim is told its node, and the provisioner makes a volume there. All claims are told
+//! before any is waited for. Either way the step waits until they are bound, and looks whether the node can reach what they
+//! got: several pods may share a claim, and one of them chose its node. Must stay true: a volume is never given to two
+//! claims (it is taken in the version in which it was free); a claim that is bound is left alone.
 
 use k8s_quantity::Quantity;
 use muster_runtime::api::Patch;
@@ -145,10 +146,14 @@ impl Claim {
     }
 }
 
+/// The volume that says that it is the claim's.
+fn meant_for<'a>(claim: &Claim, volumes: &'a [Volume]) -> Option<&'a Volume> {
+    volumes.iter().find(|v| v.spec.claim_ref.as_ref().is_some_and(|r| claim.is_same(r)))
+}
+
 /// The volume for a claim on a node: one that is already meant for it, else the smallest that fits and is free.
 fn choose<'a>(claim: &Claim, volumes: &'a [Volume], node: &str, labels: &Strings) -> Option<&'a Volume> {
-    if let Some(meant) = volumes.iter().find(|v| v.spec.claim_ref.as_ref().is_some_and(|r| claim.is_same(r)))
-    {
+    if let Some(meant) = meant_for(claim, volumes) {
         return reaches(meant, node, labels).then_some(meant);
     }
     let size = |amounts: &Strings| {
@@ -184,46 +189,114 @@ fn reaches(volume: &Volume, node: &str, labels: &Strings) -> bool {
     })
 }
 
-pub(crate) async fn perform(work: &Work<'_>, name: &str) -> Result<(), BindError> {
-    let key = Key::new(work.assignment.pod.namespace.clone(), name);
-    let node = &work.assignment.node;
+/// How far a claim is that has no volume yet.
+#[derive(Debug, PartialEq)]
+enum Stage {
+    /// It was not given anything yet.
+    Open,
+    /// It knows its node, and its provisioner makes a volume there.
+    Told,
+    /// This volume was given to it.
+    Given(String),
+    /// Others see to it.
+    Others,
+}
+
+pub(crate) async fn perform(work: &Work<'_>, names: &[String]) -> Result<(), BindError> {
     let start = Instant::now();
-    let mut told = false;
+    let mut waiting: Vec<(&str, Stage)> = names.iter().map(|name| (name.as_str(), Stage::Open)).collect();
     loop {
-        let claim = match find(work, &key).await? {
-            Some(claim) if claim.is_bound() => return Ok(()),
-            other => other,
-        };
-        let why = match claim {
-            // One made for the pod may be a moment late.
-            None => format!("volume claim {name} does not exist"),
-            Some(claim) => {
-                let selected = claim.metadata.annotation(SELECTED_NODE);
-                if told && selected.is_none() {
-                    return Err(BindError::refused(format!(
-                        "the provisioner made no volume for claim {name} on node {node} and asks for another node"
-                    )));
-                }
-                told |= selected == Some(node.as_str());
-                if !told {
-                    told = give(work, &claim).await?;
-                }
-                format!("volume claim {name} is not bound")
+        let mut why: Option<String> = None;
+        let mut still = Vec::new();
+        for (name, mut stage) in waiting {
+            if let Some(lack) = look(work, name, &mut stage).await? {
+                why.get_or_insert(lack);
+                still.push((name, stage));
             }
-        };
+        }
+        waiting = still;
+        let Some(why) = why else { return Ok(()) };
         if !work.pause(start, work.options.volume_wait).await {
             return Err(BindError::retry(format!("{why} after {} s", start.elapsed().as_secs())));
         }
     }
 }
 
-/// Gives the claim a volume, or a node. Out: whether it was told its node.
-async fn give(work: &Work<'_>, claim: &Claim) -> Result<bool, BindError> {
+/// Out: what is lacking; `None` when the claim has a volume that the node can reach.
+async fn look(work: &Work<'_>, name: &str, stage: &mut Stage) -> Result<Option<String>, BindError> {
+    let node = &work.assignment.node;
+    let key = Key::new(work.assignment.pod.namespace.clone(), name);
+    // One made for the pod may be a moment late.
+    let Some(claim) = find(work, &key).await? else {
+        return Ok(Some(format!("volume claim {name} does not exist")));
+    };
+    if claim.is_bound() {
+        return check_reach(work, &claim).await;
+    }
+    let selected = claim.metadata.annotation(SELECTED_NODE);
+    if *stage == Stage::Told && selected.is_none() {
+        return Err(BindError::refused(format!(
+            "the provisioner made no volume for claim {name} on node {node} and asks for another node"
+        )));
+    }
+    if let Stage::Given(volume) = stage {
+        // Who was to share it may have given up and taken it back.
+        match work.api.get::<Volume>(&Key::new("", volume.as_str())).await {
+            Ok(volume) if volume.spec.claim_ref.as_ref().is_some_and(|r| claim.is_same(r)) => {}
+            Ok(_) => *stage = Stage::Open,
+            Err(error) if error.not_found() => *stage = Stage::Open,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    if *stage == Stage::Open {
+        // Another pod's node: what is made there may do for this one too, which shows when it is there.
+        if let Some(other) = selected.filter(|other| other != node) {
+            return Ok(Some(format!("volume claim {name} still waits for a volume on node {other}")));
+        }
+        *stage = if selected.is_some() { Stage::Told } else { give(work, &claim).await? };
+    }
+    Ok(Some(format!("volume claim {name} is not bound")))
+}
+
+/// Whether the node can reach the volume that a claim is bound to. Out: what is lacking.
+async fn check_reach(work: &Work<'_>, claim: &Claim) -> Result<Option<String>, BindError> {
+    let (name, node) = (&claim.spec.volume_name, &work.assignment.node);
+    let volume: Volume = match work.api.get(&Key::new("", name)).await {
+        Ok(volume) => volume,
+        Err(error) if error.not_found() => {
+            return Ok(Some(format!("volume {name} of claim {} does not exist", claim.metadata.name)));
+        }
+        Err(error) => return Err(error.into()),
+    };
+    if volume.spec.node_affinity.is_some() && !reaches(&volume, node, &labels_of_node(work).await?) {
+        return Err(out_of_reach(claim, &volume, node));
+    }
+    Ok(None)
+}
+
+fn out_of_reach(claim: &Claim, volume: &Volume, node: &str) -> BindError {
+    BindError::refused(format!(
+        "node {node} cannot reach volume {} of claim {}",
+        volume.metadata.name, claim.metadata.name
+    ))
+}
+
+async fn labels_of_node(work: &Work<'_>) -> Result<Strings, BindError> {
+    let node = &work.assignment.node;
+    match work.api.get::<Node>(&Key::new("", node)).await {
+        Ok(found) => Ok(found.metadata.labels),
+        Err(error) if error.not_found() => Err(BindError::refused(format!("node {node} is gone"))),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Gives the claim a volume, or tells it its node. Out: how far that went.
+async fn give(work: &Work<'_>, claim: &Claim) -> Result<Stage, BindError> {
     let node = &work.assignment.node;
     let class = claim.spec.storage_class_name.as_deref().unwrap_or("");
     // Bound, or about to be, by others.
     if class.is_empty() || !claim.spec.volume_name.is_empty() {
-        return Ok(false);
+        return Ok(Stage::Others);
     }
     let class: Class = match work.api.get(&Key::new("", class)).await {
         Ok(class) => class,
@@ -233,28 +306,16 @@ async fn give(work: &Work<'_>, claim: &Claim) -> Result<bool, BindError> {
         Err(error) => return Err(error.into()),
     };
     if class.volume_binding_mode != "WaitForFirstConsumer" {
-        return Ok(false);
+        return Ok(Stage::Others);
     }
-    if let Some(other) = claim.metadata.annotation(SELECTED_NODE).filter(|other| other != node) {
-        // A volume may be on its way on that node. The scheduler sees the annotation too.
-        return Err(BindError::refused(format!(
-            "volume claim {} was promised a volume on node {other}",
-            claim.metadata.name
-        )));
-    }
-    let labels = match work.api.get::<Node>(&Key::new("", node)).await {
-        Ok(found) => found.metadata.labels,
-        Err(error) if error.not_found() => {
-            return Err(BindError::refused(format!("node {node} is gone")));
-        }
-        Err(error) => return Err(error.into()),
-    };
+    let labels = labels_of_node(work).await?;
     let volumes = all_volumes(work).await?;
+    if let Some(meant) = meant_for(claim, &volumes).filter(|meant| !reaches(meant, node, &labels)) {
+        return Err(out_of_reach(claim, meant, node));
+    }
     if let Some(volume) = choose(claim, &volumes, node, &labels) {
-        if volume.spec.claim_ref.is_none() {
-            take(work, claim, volume).await?;
-        }
-        return Ok(false);
+        let is_given = volume.spec.claim_ref.is_some() || take(work, claim, volume).await?;
+        return Ok(if is_given { Stage::Given(volume.metadata.name.clone()) } else { Stage::Open });
     }
     if class.provisioner == BY_HAND {
         return Err(BindError::refused(format!(
@@ -267,13 +328,14 @@ async fn give(work: &Work<'_>, claim: &Claim) -> Result<bool, BindError> {
         "annotations": {SELECTED_NODE: node},
     }});
     match work.api.patch::<Claim>(&claim.key(), "", Patch::Merge, &patch).await {
-        Ok(_) => Ok(true),
-        Err(error) if error.conflict() => Ok(false),
+        Ok(_) => Ok(Stage::Told),
+        Err(error) if error.conflict() => Ok(Stage::Open),
         Err(error) => Err(error.into()),
     }
 }
 
-async fn take(work: &Work<'_>, claim: &Claim, volume: &Volume) -> Result<(), BindError> {
+/// Out: whether it was there to be taken. If not, somebody else took it, and the next look chooses another.
+async fn take(work: &Work<'_>, claim: &Claim, volume: &Volume) -> Result<bool, BindError> {
     let patch = json!({
         "metadata": {"resourceVersion": volume.metadata.resource_version, "annotations": {BOUND_BY: "yes"}},
         "spec": {"claimRef": {
@@ -286,15 +348,22 @@ async fn take(work: &Work<'_>, claim: &Claim, volume: &Volume) -> Result<(), Bin
         }},
     });
     match work.api.patch::<Volume>(&volume.key(), "", Patch::Merge, &patch).await {
-        Ok(_) => Ok(()),
-        // Somebody else took it: the next look chooses another.
-        Err(error) if error.conflict() || error.not_found() => Ok(()),
+        Ok(_) => Ok(true),
+        Err(error) if error.conflict() || error.not_found() => Ok(false),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Takes back what was told or given, unless the claim is bound by now.
-pub(crate) async fn undo(work: &Work<'_>, name: &str) -> Result<(), BindError> {
+/// Takes back what the claims were told or given, unless they are bound by now.
+pub(crate) async fn undo(work: &Work<'_>, names: &[String]) -> Result<(), BindError> {
+    let mut end = Ok(());
+    for name in names {
+        end = undo_one(work, name).await.and(end);
+    }
+    end
+}
+
+async fn undo_one(work: &Work<'_>, name: &str) -> Result<(), BindError> {
     let key = Key::new(work.assignment.pod.namespace.clone(), name);
     let Some(claim) = find(work, &key).await? else { return Ok(()) };
     if claim.is_bound() || !claim.spec.volume_name.is_empty() {

@@ -327,13 +327,29 @@ impl Cluster {
             let selected = claim["metadata"]["annotations"]["volume.kubernetes.io/selected-node"].is_string();
             let volume = match by_hand {
                 Some(volume) => volume["metadata"]["name"].as_str().unwrap().to_owned(),
-                None if selected => format!("pv-of-{name}"),
+                None if selected => {
+                    let volume = format!("pv-of-{name}");
+                    self.volume(&volume, &claim["spec"]["storageClassName"], json!({})).await;
+                    volume
+                }
                 None => continue,
             };
             let path = format!("/api/v1/namespaces/default/persistentvolumeclaims/{name}");
             self.patch(&path, json!({"spec": {"volumeName": volume}})).await;
             self.patch(&format!("{path}/status"), json!({"status": {"phase": "Bound"}})).await;
         }
+    }
+
+    /// A volume of a class, with whatever else its spec says.
+    pub async fn volume(&self, name: &str, class: &Value, more: Value) {
+        let mut spec = json!({
+            "storageClassName": class, "capacity": {"storage": "5Gi"}, "accessModes": ["ReadWriteOnce"],
+            "hostPath": {"path": "/mnt/x"},
+        });
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let volume =
+            json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": spec});
+        self.create("/api/v1/persistentvolumes", volume).await;
     }
 
     pub async fn storage_class(&self, name: &str, provisioner: &str) {
@@ -389,6 +405,12 @@ impl Cluster {
             texts(&status["reservedFor"], "name")
         )
     }
+}
+
+/// Where a volume can be reached from, for its spec.
+pub fn only_from(node: &str) -> Value {
+    let field = json!({"key": "metadata.name", "operator": "In", "values": [node]});
+    json!({"nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchFields": [field]}]}}})
 }
 
 pub fn assignment(name: &str, uid: &str, node: &str) -> Assignment {

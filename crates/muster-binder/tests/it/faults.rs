@@ -80,7 +80,7 @@ async fn everything(c: &Cluster, i: usize) -> Assignment {
     }
 }
 
-const NODES: usize = 24;
+const NODES: usize = 32;
 
 /// A cluster with room for many shared GPUs, whose volumes are bound as long as it lives.
 async fn roomy() -> Cluster {
@@ -216,4 +216,87 @@ async fn what_is_refused_leaves_nothing_behind() {
         .await;
         assert_eq!(c.device_claim_status(&format!("dev{i}")).await, " for ", "at request {n}");
     }
+}
+
+/// The Binding works, its answer is lost, and after that the API takes none for longer than anybody tries.
+fn lost_for_good(pod: &str) -> Vec<Rule> {
+    let binding = || Rule::on("create", "pods/binding").named(pod);
+    vec![binding().times(1).fault(Fault::LostAnswer), binding().fault(Fault::Status(503))]
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bound_pod_keeps_what_it_was_given() {
+    let c = roomy().await;
+    let a = everything(&c, 0).await;
+    let layer = FaultLayer::new(1, lost_for_good("a0"));
+    assert_eq!(shown(&c.binder(Some(&layer)).bind(&a).await), "Bound { already: true }");
+    assert_eq!(state(&c, 0).await, whole(0));
+    assert_eq!(c.request_status("a0").await, "Succeeded - -");
+
+    // In a gang, it counts as bound.
+    let gang = [c.plain("p0", "node-0").await, c.plain("p1", "node-0").await];
+    let layer = FaultLayer::new(1, lost_for_good("p0"));
+    let results = c.binder(Some(&layer)).bind_gang(&gang, 2, 1).await;
+    assert!(results.iter().all(Result::is_ok), "{results:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_may_be_in_use_is_not_taken_back() {
+    let c = roomy().await;
+    let a = everything(&c, 0).await;
+    let mut rules = lost_for_good("a0");
+    // Once when it is prepared; after that nobody tells what became of it.
+    rules.push(Rule::on("get", "pods").named("a0").after(1).fault(Fault::Status(500)));
+    let layer = FaultLayer::new(1, rules);
+    assert!(c.binder(Some(&layer)).bind(&a).await.unwrap_err().retryable());
+    assert_eq!(state(&c, 0).await, whole(0));
+    // The service finds out.
+    assert_eq!(c.request_status("a0").await, "- - -");
+    c.serve(None);
+    c.until(MINUTE, "Succeeded - -", async |c| c.request_status("a0").await).await;
+    assert_eq!(state(&c, 0).await, whole(0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn time_spent_on_waiting_is_no_patience_lost() {
+    let c = cluster(1, 0).await;
+    c.storage_class("fast", "csi.example.com").await;
+    c.volume_claim("data", "fast").await;
+    let volumes = json!({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]});
+    let uid = c.pod("a", json!({}), volumes).await;
+    let a = Assignment { volumes: true, ..crate::cluster::assignment("a", &uid, "node-0") };
+    let layer = FaultLayer::new(
+        1,
+        vec![
+            Rule::on("get", "persistentvolumeclaims").after(40).times(1).fault(Fault::Status(500)),
+            Rule::on("create", "pods/binding").times(2).fault(Fault::Status(503)),
+        ],
+    );
+    let binder = c.binder(Some(&layer));
+    let task = tokio::spawn(async move { binder.bind(&a).await });
+    tokio::time::sleep(MINUTE).await;
+    assert_eq!(layer.n_faults(), 1);
+    c.bind_volumes().await;
+    assert_eq!(shown(&task.await.unwrap()), "Bound { already: false }");
+    assert_eq!(layer.n_faults(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn taking_back_is_tried_again() {
+    let c = roomy().await;
+    c.serve_as(None, Options { owner: String::new(), ..options() });
+    let a = everything(&c, 0).await;
+    let layer = FaultLayer::new(
+        1,
+        vec![
+            Rule::on("create", "pods/binding").fault(Fault::Status(403)),
+            Rule::on("delete", "configmaps").times(3).fault(Fault::Status(500)),
+            Rule::on("patch", "resourceclaims/status").after(1).times(2).fault(Fault::Status(503)),
+        ],
+    );
+    assert_eq!(shown(&c.binder(Some(&layer)).bind(&a).await), "refused");
+    let gone = "node \"\" labels {} reservations [] told none null";
+    c.until(MINUTE, gone, async |c| state(c, 0).await.split(" volume").next().unwrap_or_default().to_owned())
+        .await;
+    assert_eq!(c.device_claim_status("dev0").await, " for ");
 }

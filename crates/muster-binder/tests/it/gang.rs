@@ -5,7 +5,7 @@ use muster_runtime::Key;
 use muster_sim::faults::{Fault, FaultLayer, Rule};
 use serde_json::json;
 
-use crate::cluster::{Cluster, allocation, assignment, cluster};
+use crate::cluster::{Cluster, SOON, allocation, assignment, cluster, only_from};
 
 async fn bound(c: &Cluster, names: &[&str]) -> String {
     let mut all = Vec::new();
@@ -114,4 +114,89 @@ async fn bad_moments_are_sat_out() {
     let error = c.binder(Some(&silent)).bind_gang(&[a], 1, 2).await.remove(0).unwrap_err();
     assert!(error.retryable());
     assert!(start.elapsed().as_secs() <= 10, "{:?}", start.elapsed());
+}
+
+fn selected(claim: &str) -> impl AsyncFn(&Cluster) -> String {
+    let path = format!("/api/v1/namespaces/default/persistentvolumeclaims/{claim}");
+    async move |c: &Cluster| {
+        let claim = c.raw(&path).await;
+        claim["metadata"]["annotations"]["volume.kubernetes.io/selected-node"]
+            .as_str()
+            .unwrap_or("")
+            .to_owned()
+    }
+}
+
+fn mounts(claims: &[&str]) -> serde_json::Value {
+    let volumes = claims.iter().map(|c| json!({"name": c, "persistentVolumeClaim": {"claimName": c}}));
+    json!({"volumes": volumes.collect::<Vec<_>>()})
+}
+
+/// Two pods on two nodes with one claim between them.
+async fn sharers(c: &Cluster) -> [Assignment; 2] {
+    c.storage_class("fast", "csi.example.com").await;
+    c.volume_claim("data", "fast").await;
+    let mut gang = Vec::new();
+    for i in 0..2 {
+        let uid = c.pod(&format!("p{i}"), json!({}), mounts(&["data"])).await;
+        let on = assignment(&format!("p{i}"), &uid, &format!("node-{i}"));
+        gang.push(Assignment { volumes: true, ..on });
+    }
+    gang.try_into().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_a_gang_shares() {
+    let c = cluster(2, 0).await;
+    let gang = sharers(&c).await;
+    let binder = c.binder(None);
+    let task = tokio::spawn(async move { binder.bind_gang(&gang, 2, 8).await });
+    tokio::time::sleep(SOON).await;
+    assert!(!selected("data")(&c).await.is_empty());
+    c.bind_volumes().await;
+    assert_eq!(task.await.unwrap(), [Ok(Bound { already: false }), Ok(Bound { already: false })]);
+    assert_eq!(bound(&c, &["p0", "p1"]).await, "p0@node-0 p1@node-1");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shared_volume_that_only_one_node_reaches() {
+    let c = cluster(2, 0).await;
+    let gang = sharers(&c).await;
+    c.volume("disk", &json!("fast"), only_from("node-0")).await;
+    let path = "/api/v1/namespaces/default/persistentvolumeclaims/data";
+    c.patch(path, json!({"spec": {"volumeName": "disk"}})).await;
+    c.patch(&format!("{path}/status"), json!({"status": {"phase": "Bound"}})).await;
+    let results = c.binder(None).bind_gang(&gang, 2, 8).await;
+    let text = "node node-1 cannot reach volume disk of claim data".to_owned();
+    assert_eq!(results[1], Err(BindError::Refused { text }));
+    assert_eq!(bound(&c, &["p0", "p1"]).await, "p0@ p1@");
+    let results = c.binder(None).bind_gang(&gang, 1, 8).await;
+    assert_eq!(results[0], Ok(Bound { already: false }));
+    assert_eq!(bound(&c, &["p0", "p1"]).await, "p0@node-0 p1@");
+}
+
+/// Volumes are made at the same time, for all claims of a pod and for all pods, however few requests may be under way.
+#[tokio::test(start_paused = true)]
+async fn waiting_for_volumes_takes_no_turns() {
+    let c = cluster(1, 0).await;
+    c.storage_class("fast", "csi.example.com").await;
+    let mut gang = Vec::new();
+    let mut claims = Vec::new();
+    for i in 0..4 {
+        let pair = [format!("a{i}"), format!("b{i}")];
+        for claim in &pair {
+            c.volume_claim(claim, "fast").await;
+        }
+        let uid = c.pod(&format!("p{i}"), json!({}), mounts(&[&pair[0], &pair[1]])).await;
+        gang.push(Assignment { volumes: true, ..assignment(&format!("p{i}"), &uid, "node-0") });
+        claims.extend(pair);
+    }
+    let binder = c.binder(None);
+    let task = tokio::spawn(async move { binder.bind_gang(&gang, 4, 1).await });
+    for claim in &claims {
+        c.until(SOON, "node-0", selected(claim)).await;
+    }
+    c.bind_volumes().await;
+    let results = task.await.unwrap();
+    assert!(results.iter().all(Result::is_ok), "{results:?}");
 }

@@ -71,3 +71,17 @@ async fn bindings_are_counted_by_how_they_ended() {
     assert_eq!(metrics.binder.in_flight.get(), 0.0);
     assert!(metrics.text().contains("muster_bind_seconds_count 2\n"), "{}", metrics.text());
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_label_of_the_node_pool_comes_with_the_binding() {
+    let c = cluster(1, 0).await;
+    let uid = c.pod("a", json!({"labels": {"app": "x", "example.com/pool": "red"}}), json!({})).await;
+    let mut a = assignment("a", &uid, "node-0");
+    a.pool = Some(("example.com/pool".into(), "blue".into()));
+    c.binder(None).bind(&a).await.unwrap();
+    let labels = c.labels("a").await;
+    assert_eq!((labels["app"].as_str(), labels["example.com/pool"].as_str()), ("x", "blue"));
+    let found = c.raw("/api/v1/pods?labelSelector=example.com%2Fpool%3Dblue").await;
+    assert_eq!(found["items"][0]["metadata"]["name"], "a");
+    assert_eq!(c.take_asked(), "POST pods/binding ×1");
+}

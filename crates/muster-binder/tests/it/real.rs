@@ -34,11 +34,13 @@ async fn on_a_real_server() {
 }
 
 async fn parts_of_gpus(c: &Cluster, binder: &muster_binder::Binder) {
-    let a = c.half("a", "node-0", &["g1"]).await;
+    let mut a = c.half("a", "node-0", &["g1"]).await;
+    a.pool = Some(("example.com/pool".into(), "blue".into()));
     assert_eq!(binder.bind(&a).await, Ok(Bound { already: false }));
     assert_eq!(binder.bind(&a).await, Ok(Bound { already: true }));
     assert_eq!(c.reservations().await, "g1@node-0 device");
-    assert_eq!(c.labels("a").await["runai-gpu-group"], "g1");
+    let labels = c.labels("a").await;
+    assert_eq!((labels["runai-gpu-group"].as_str(), labels["example.com/pool"].as_str()), ("g1", "blue"));
     let pod = c.raw("/api/v1/namespaces/default/pods/a").await;
     assert_eq!(pod["metadata"]["annotations"]["received-resource-type"], "Fraction");
     let told = c.raw("/api/v1/namespaces/default/configmaps/a-shared-gpu-0-evar").await;

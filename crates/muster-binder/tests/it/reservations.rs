@@ -138,3 +138,56 @@ async fn who_may_not_make_room_for_reservations_says_what_is_missing() {
     assert!(said.contains(r#"namespaces "kai-resource-reservation" not found; create Namespace"#), "{said}");
     binder.bind(&half).await.unwrap();
 }
+
+/// Nobody keeps shared GPUs here but the binder itself.
+#[tokio::test(start_paused = true)]
+async fn a_reservation_that_vanished_is_not_made_anew_under_running_pods() {
+    let c = cluster(1, 2).await;
+    let binder = c.binder(None);
+    for (name, groups) in [("a", &["g1"][..]), ("several", &["g1", "g2"]), ("other", &["g2"])] {
+        binder.bind(&c.half(name, "node-0", groups).await).await.unwrap();
+        c.until(SOON, "Running", async |c| phase(c, name).await).await;
+    }
+    let reservation = muster_binder::steps::reserve::name("node-0", "g1");
+    c.delete(&format!("/api/v1/namespaces/kai-resource-reservation/pods/{reservation}")).await;
+    binder.bind(&c.half("b", "node-0", &["g1"]).await).await.unwrap();
+    for (name, expected) in [("a", "gone"), ("several", "gone"), ("other", "Running")] {
+        assert_eq!(phase(&c, name).await, expected, "{name}");
+    }
+    assert_eq!(c.reservations().await, "g1@node-0 device, g2@node-0 device");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_runs_on_a_gpu_that_its_group_is_no_more() {
+    let c = cluster(1, 2).await;
+    c.serve(None);
+    let binder = c.binder(None);
+    for (name, group) in [("a", "g1"), ("b", "g2")] {
+        binder.submit(&c.half(name, "node-0", &[group]).await).await.unwrap();
+        c.until(SOON, "Running", async |c| phase(c, name).await).await;
+    }
+    let reservation = muster_binder::steps::reserve::name("node-0", "g1");
+    let path = format!("/api/v1/namespaces/kai-resource-reservation/pods/{reservation}");
+    c.patch(&path, json!({"metadata": {"annotations": {"run.ai/reserve_for_gpu_index": "GPU-another"}}}))
+        .await;
+    c.until(MINUTE, "gone", async |c| phase(c, "a").await).await;
+    assert_eq!(phase(&c, "b").await, "Running");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_label_that_was_left_over_keeps_no_gpu() {
+    let c = cluster(1, 1).await;
+    let half = c.half("a", "node-0", &["g1"]).await;
+    // A binder died after the last step, and a scheduler has given the request up.
+    let faults = FaultLayer::new(1, vec![Rule::on("create", "pods/binding").fault(Fault::Silence)]);
+    let dying = c.binder(Some(&faults));
+    let begun = half.clone();
+    let task = tokio::spawn(async move { dying.bind(&begun).await });
+    c.until(MINUTE, "1", async |_| faults.n_faults().to_string()).await;
+    task.abort();
+    let failed = json!({"phase": "Failed", "reason": "cannot be bound: no", "failedAttempts": 1});
+    c.patch(&format!("{}/a/status", crate::cluster::requests_path()), json!({"status": failed})).await;
+    assert_eq!(c.reservations().await, "g1@node-0 device");
+    c.serve(None);
+    c.until(SOON, "", Cluster::reservations).await;
+}

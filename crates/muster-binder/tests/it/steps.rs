@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use muster_binder::{Assignment, BindError, Bound, Options};
 use muster_runtime::Key;
+use muster_sim::faults::{Fault, FaultLayer, Rule};
 use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, SOON, allocation, assignment, cluster, options};
@@ -171,15 +172,15 @@ async fn a_volume_made_by_hand() {
     let volumes = json!({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]});
     let uid = c.pod("a", json!({}), volumes.clone()).await;
     let a = Assignment { volumes: true, ..assignment("a", &uid, "node-1") };
-    let binder = c.binder(None);
-    let task = tokio::spawn({
-        let (binder, a) = (binder.clone(), a.clone());
-        async move { binder.bind(&a).await }
-    });
+    // All volumes are looked through once.
+    let again = Rule::on("list", "persistentvolumes").after(1).fault(Fault::Status(403));
+    let binder = c.binder(Some(&FaultLayer::new(1, vec![again])));
+    let task = tokio::spawn(async move { binder.bind(&a).await });
     c.until(SOON, "\"data\"", async |c| {
         c.raw("/api/v1/persistentvolumes/fit").await["spec"]["claimRef"]["name"].to_string()
     })
     .await;
+    tokio::time::sleep(Duration::from_secs(30)).await;
     c.bind_volumes().await;
     assert_eq!(task.await.unwrap(), Ok(Bound { already: false }));
 
@@ -193,8 +194,8 @@ async fn a_volume_made_by_hand() {
     let volumes = json!({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "more"}}]});
     let uid = c.pod("b", json!({}), volumes).await;
     c.delete("/api/v1/persistentvolumes/far").await;
-    let refused =
-        binder.bind(&Assignment { volumes: true, ..assignment("b", &uid, "node-0") }).await.unwrap_err();
+    let b = Assignment { volumes: true, ..assignment("b", &uid, "node-0") };
+    let refused = c.binder(None).bind(&b).await.unwrap_err();
     assert_eq!(refused.to_string(), "no volume of class local that node node-0 can reach fits claim more");
 }
 
