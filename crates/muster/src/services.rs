@@ -2,7 +2,8 @@
 //!
 //! In: a client, and which services are wanted with what settings. Out: they run until cancelled. `muster run` starts them against any
 //! cluster, `muster up` against the embedded one. Must stay true: a scheduler works only while it holds the leases of its names; one that
-//! lost them stops deciding at once and waits for its next turn.
+//! lost them stops deciding at once and waits for its next turn, and what it decided before is no longer written ([`lease::Fence`]). A lease is given up
+//! when whoever worked under it has ended, and a service that breaks down by itself again and again has its next turn later and later.
 
 use crate::admission::InProcess;
 use crate::tuning::Tuning;
@@ -12,17 +13,19 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use muster_grove::BackendName;
 use muster_runtime::health::{Pages, serve};
-use muster_runtime::lease::{self, Claim, ClaimError, Lease};
-use muster_runtime::{Client, Clock, Context, Health, Key, Metrics};
+use muster_runtime::lease::{self, Claim, ClaimError, Fence, Lease};
+use muster_runtime::{Client, Clock, Context, Health, Key, Metrics, metrics};
 use muster_scheduler::BindMode;
 use muster_scheduler::record::Setup;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// A service by the name that `--components` takes.
@@ -222,8 +225,41 @@ pub fn grouped(names: &[String]) -> Vec<String> {
     names.iter().filter(|name| !others.contains(&name.as_str())).cloned().collect()
 }
 
+/// Others' schedulers are waited for so long: longer than a lease lasts that nobody renews.
+const HEAD_START: Duration = Duration::from_secs(20);
+
 /// The scheduler of this process as the one who knows whether there is room.
-struct Beside(muster_scheduler::Holds);
+///
+/// Where another process has the scheduler's turn, there is nobody to ask. Kueue's turn goes to whoever has the scheduler's if it can ([`Turn::Beside`]);
+/// if it cannot, workloads are admitted by quota alone, as where no scheduler is of this process at all, for otherwise nobody would ever be admitted.
+struct Beside {
+    holds: muster_scheduler::Holds,
+    /// Until then it is waited for.
+    until: Instant,
+    said: AtomicBool,
+}
+
+impl Beside {
+    fn new(holds: muster_scheduler::Holds) -> Self {
+        Beside { holds, until: Instant::now() + HEAD_START, said: AtomicBool::new(false) }
+    }
+
+    /// Whether the scheduler of this process works, once it had its time to begin. What changes is said.
+    async fn is_here(&self) -> bool {
+        let is_here = tokio::time::timeout_at(self.until, self.holds.working()).await.is_ok();
+        let was_said = self.said.swap(!is_here, Ordering::Relaxed);
+        match (is_here, was_said) {
+            (false, false) => tracing::warn!(
+                "the scheduler that works is in another process and cannot be asked for room: Kueue's workloads are admitted by quota alone"
+            ),
+            (true, true) => {
+                tracing::info!("the scheduler is asked for room again before workloads are admitted")
+            }
+            _ => {}
+        }
+        is_here
+    }
+}
 
 impl muster_kueue::Room for Beside {
     fn hold(
@@ -240,7 +276,10 @@ impl muster_kueue::Room for Beside {
             sets: ask.sets.into_iter().map(set).collect(),
         };
         Box::pin(async move {
-            match self.0.hold(hold).await {
+            if !self.is_here().await {
+                return muster_kueue::room::Answer::Held;
+            }
+            match self.holds.hold(hold).await {
                 Ok(()) => muster_kueue::room::Answer::Held,
                 Err(why) => muster_kueue::room::Answer::Refused(why),
             }
@@ -248,11 +287,11 @@ impl muster_kueue::Room for Beside {
     }
 
     fn give_back(&self, workload: &Key) {
-        self.0.give_back(&model_key(workload));
+        self.holds.give_back(&model_key(workload));
     }
 
     fn changed(&self) -> futures::future::BoxFuture<'_, ()> {
-        Box::pin(self.0.changed())
+        Box::pin(self.holds.changed())
     }
 }
 
@@ -274,7 +313,8 @@ pub async fn run(
     let mut options = scheduler_options(&wanted);
     options.holds = Some(holds.clone());
     let mut tasks: JoinSet<anyhow::Result<()>> = JoinSet::new();
-    let (metrics, health) = (Metrics::default(), Health::default());
+    let metrics = Metrics::new(metrics::PREFIX, &families(&wanted.components));
+    let health = Health::default();
     let (cx, write_events) =
         Context::reporting(client.clone(), "muster", clock, cancel.clone(), metrics.clone(), health.clone());
     for address in pages(&wanted) {
@@ -321,6 +361,9 @@ pub async fn run(
         // A binder beside the scheduler knows what the scheduler is binding by itself.
         let serves = controllers.remove(&Component::Binder);
         let start: Start = Box::new(move |cx| {
+            if let Some((file, _)) = &options.record {
+                move_aside(file);
+            }
             let binder = muster_binder::Binder::new(cx.named("muster-scheduler").api, options.binder.clone());
             let mut services: Vec<Service> = Vec::new();
             if serves {
@@ -348,12 +391,14 @@ pub async fn run(
     }
     if has(Component::Kueue) {
         let key = Key::new(&wanted.namespace, "muster-kueue");
-        let turn = Turn::Group(Box::new(Lease::new(cx.api.clone(), clock, key, wanted.identity.clone())));
+        let lease = Box::new(Lease::new(cx.api.clone(), clock, key, wanted.identity.clone()));
         let mut settings = wanted.kueue.clone();
         // Only a scheduler in this process can be asked.
         settings.require_placement &= has(Component::Scheduler);
+        let turn =
+            if settings.require_placement { Turn::Beside(lease, holds.clone()) } else { Turn::Group(lease) };
         let start: Start = Box::new(move |cx| {
-            let room = Arc::new(Beside(holds.clone()));
+            let room = Arc::new(Beside::new(holds.clone()));
             vec![Box::pin(muster_kueue::start(cx, settings.clone(), room)) as Service]
         });
         tasks.spawn(in_turn(cx.clone(), client.clone(), turn, start));
@@ -506,6 +551,9 @@ fn start_controllers(
 enum Turn {
     Names(Claim),
     Group(Box<Lease>),
+    /// The same for those who ask the scheduler of this process: they begin when it works and end with it, so that the turn goes where the scheduler's
+    /// went. When it does not begin to work for a while, they begin without it.
+    Beside(Box<Lease>, muster_scheduler::Holds),
     /// A lease for each of several things that are done together, in this namespace.
     Each(String, Vec<Lease>),
 }
@@ -513,6 +561,7 @@ enum Turn {
 enum Held {
     Names(lease::Claimed),
     Group(Box<lease::Held>),
+    Beside(Box<lease::Held>, muster_scheduler::Holds),
     Each(Vec<lease::Held>),
 }
 
@@ -520,7 +569,7 @@ impl Turn {
     fn namespace(&self) -> &str {
         match self {
             Turn::Names(claim) => &claim.namespace,
-            Turn::Group(lease) => &lease.key.namespace,
+            Turn::Group(lease) | Turn::Beside(lease, _) => &lease.key.namespace,
             Turn::Each(namespace, _) => namespace,
         }
     }
@@ -534,6 +583,11 @@ impl Turn {
                 Ok(Held::Names(claimed))
             }
             Turn::Group(lease) => Ok(Held::Group(Box::new(lease.acquire(false).await))),
+            Turn::Beside(lease, holds) => {
+                // The process whose scheduler works comes first.
+                let _ = tokio::time::timeout(HEAD_START, holds.working()).await;
+                Ok(Held::Beside(Box::new(lease.acquire(false).await), holds.clone()))
+            }
             Turn::Each(_, leases) => loop {
                 if let Some(held) = take_all(leases).await {
                     return Ok(Held::Each(held));
@@ -547,10 +601,23 @@ impl Turn {
 }
 
 impl Held {
+    /// For the client of those who work while it is held.
+    fn fence(&self) -> Fence {
+        match self {
+            Held::Names(claimed) => claimed.fence(),
+            Held::Group(held) | Held::Beside(held, _) => held.fence(),
+            Held::Each(held) => Fence::all(held.iter().map(lease::Held::fence)),
+        }
+    }
+
     async fn lost(&self) -> String {
         match self {
             Held::Names(claimed) => claimed.lost().await.to_string(),
             Held::Group(held) => held.lost().await.to_string(),
+            Held::Beside(held, holds) => tokio::select! {
+                why = held.lost() => why.to_string(),
+                () = holds.stopped() => "the scheduler beside it has stopped".to_owned(),
+            },
             Held::Each(held) => {
                 let (why, ..) =
                     futures::future::select_all(held.iter().map(|held| Box::pin(held.lost()))).await;
@@ -562,7 +629,7 @@ impl Held {
     async fn release(self) {
         let released = match self {
             Held::Names(claimed) => claimed.release().await,
-            Held::Group(held) => held.release().await,
+            Held::Group(held) | Held::Beside(held, _) => held.release().await,
             Held::Each(held) => {
                 let released = futures::future::join_all(held.into_iter().map(lease::Held::release)).await;
                 released.into_iter().collect()
@@ -583,7 +650,7 @@ async fn take_all(leases: &[Lease]) -> Option<Vec<lease::Held>> {
     let mut waiting: FuturesUnordered<_> = leases.iter().map(|lease| lease.acquire(false)).collect();
     let mut held: Vec<lease::Held> = Vec::new();
     held.extend(waiting.next().await);
-    let until = tokio::time::Instant::now() + HALF_WAY;
+    let until = Instant::now() + HALF_WAY;
     while let Ok(next) = tokio::time::timeout_at(until, waiting.next()).await {
         match next {
             Some(next) => held.push(next),
@@ -601,6 +668,7 @@ async fn take_all(leases: &[Lease]) -> Option<Vec<lease::Held>> {
 /// Waits for its turn, works while it lasts, and waits for the next one when it is lost.
 async fn in_turn(process: Context, client: Client, mut turn: Turn, start: Start) -> anyhow::Result<()> {
     let cancel = process.cancel.clone();
+    let mut n_breakdowns = 0_u32;
     loop {
         // Somebody may have deleted the namespace with the leases in it.
         ensure_namespace(&process.api, turn.namespace()).await;
@@ -615,9 +683,10 @@ async fn in_turn(process: Context, client: Client, mut turn: Turn, start: Start)
             }
         };
         let term = cancel.child_token();
+        let begun = Instant::now();
         let metrics = process.metrics.for_term();
         let (cx, write_events) = Context::reporting(
-            client.clone(),
+            client.clone().fenced(held.fence()),
             "muster",
             process.clock,
             term.clone(),
@@ -634,24 +703,100 @@ async fn in_turn(process: Context, client: Client, mut turn: Turn, start: Start)
             // Services that end because everything does have not broken down.
             biased;
             () = cancel.cancelled() => None,
-            why = held.lost() => Some(why),
+            why = held.lost() => Some((why, false)),
             broken = tasks.join_next() => Some(match broken {
-                Some(Err(error)) => format!("a service broke down: {error}"),
-                _ => "a service ended".to_owned(),
+                Some(Err(error)) => (format!("a service broke down: {error}"), true),
+                _ => ("a service ended".to_owned(), true),
             }),
         };
         term.cancel();
-        let Some(why) = ended else {
+        end(tasks).await;
+        let Some((why, is_own_fault)) = ended else {
             // The next in line need not wait for the lease to run out.
             held.release().await;
             return Ok(());
         };
-        while tasks.join_next().await.is_some() {}
         // What this process knew of the cluster grows old from here on, and the next in line says it anew.
         metrics.end_term();
         tracing::error!("{why}; waiting for the next turn");
         held.release().await;
+        if begun.elapsed() >= GOOD_TERM {
+            n_breakdowns = 0;
+        }
+        if is_own_fault {
+            let rest = rest(n_breakdowns);
+            n_breakdowns = n_breakdowns.saturating_add(1);
+            tracing::warn!("the next turn is claimed in {} s", rest.as_secs());
+            if cancel.run_until_cancelled(tokio::time::sleep(rest)).await.is_none() {
+                return Ok(());
+            }
+        }
     }
+}
+
+/// After a term of this length what ended the one before is forgotten.
+const GOOD_TERM: Duration = Duration::from_secs(600);
+
+/// How long after a term that ended by itself the next turn is claimed: 1 s, 2 s, ... 2 min. Others may take it meanwhile; and whatever broke the service will
+/// often still be there.
+fn rest(n_breakdowns: u32) -> Duration {
+    Duration::from_secs(1 << n_breakdowns.min(7)).min(Duration::from_secs(120))
+}
+
+/// How long the tasks of a term have to end: less than [`LETTING_GO`], so that their leases are released all the same.
+const ENDING: Duration = Duration::from_secs(3);
+
+/// Waits until the tasks of a term have ended; those that do not end are cut off. (A thread that one of them blocks cannot be; whatever comes out of it later
+/// the fence stops.)
+async fn end(mut tasks: JoinSet<()>) {
+    async fn all(tasks: &mut JoinSet<()>) {
+        while tasks.join_next().await.is_some() {}
+    }
+    if tokio::time::timeout(ENDING, all(&mut tasks)).await.is_err() {
+        tracing::warn!("{} tasks did not end in time and are cut off", tasks.len());
+        tasks.abort_all();
+        let _ = tokio::time::timeout(Duration::from_millis(500), all(&mut tasks)).await;
+    }
+}
+
+/// A recording that is there is another term's, perhaps that of a scheduler that crashed: it gets the first free of the names FILE.1, FILE.2, ... What is not
+/// a file (a pipe, a terminal) is written to as it is.
+fn move_aside(file: &Path) {
+    if !std::fs::metadata(file).is_ok_and(|meta| meta.is_file() && meta.len() > 0) {
+        return;
+    }
+    let free = (1..=u32::MAX)
+        .map(|n| {
+            let mut name = file.as_os_str().to_owned();
+            name.push(format!(".{n}"));
+            PathBuf::from(name)
+        })
+        .find(|name| !name.exists());
+    let moved = free.map(|free| std::fs::rename(file, &free).map(|()| free));
+    match moved {
+        Some(Ok(free)) => tracing::info!("the recording from before is kept as {}", free.display()),
+        Some(Err(error)) => {
+            tracing::error!(%error, "the recording from before cannot be kept: {}", file.display());
+        }
+        None => {}
+    }
+}
+
+/// The families of metrics that these components have something to say in.
+fn families(components: &BTreeSet<Component>) -> Vec<metrics::Service> {
+    let mut families = vec![metrics::Service::Process];
+    for component in components {
+        families.extend_from_slice(match component {
+            // It binds by itself.
+            Component::Scheduler => &[metrics::Service::Scheduler, metrics::Service::Binder],
+            Component::Binder => &[metrics::Service::Binder],
+            Component::Queues => &[metrics::Service::Queues],
+            Component::Kueue => &[metrics::Service::Kueue],
+            other if Component::GROVE.contains(other) => &[metrics::Service::Grove],
+            _ => &[],
+        });
+    }
+    families
 }
 
 fn binder_options(wanted: &Wanted) -> muster_binder::Options {
@@ -740,4 +885,231 @@ pub async fn create_defaults(client: impl Into<Client>) -> anyhow::Result<()> {
         create(collection, &object).await?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use muster_apiserver::ApiServer;
+    use muster_runtime::Api;
+    use serde_json::json;
+    use std::sync::Mutex;
+
+    fn server() -> ApiServer {
+        let server = ApiServer::new(muster_apiserver::Options::default());
+        server.install_crds(muster_api::crd::crds(None)).unwrap();
+        server
+    }
+
+    fn context(server: &ApiServer) -> (Context, CancellationToken) {
+        let cancel = CancellationToken::new();
+        let (cx, _) = Context::new(Client::near(server.clone()), "test", Clock::system(), cancel.clone());
+        (cx, cancel)
+    }
+
+    fn turn(cx: &Context) -> Turn {
+        Turn::Group(Box::new(Lease::new(cx.api.clone(), cx.clock, Key::new("muster-system", "work"), "a")))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_service_that_ends_again_and_again_begins_later_and_later() {
+        let server = server();
+        let (cx, cancel) = context(&server);
+        let begun: Arc<Mutex<Vec<Instant>>> = Arc::default();
+        let start: Start = {
+            let begun = begun.clone();
+            Box::new(move |_| {
+                begun.lock().unwrap().push(Instant::now());
+                vec![Box::pin(std::future::ready(())) as Service]
+            })
+        };
+        let terms = tokio::spawn(in_turn(cx.clone(), Client::near(server), turn(&cx), start));
+        tokio::time::sleep(Duration::from_secs(600)).await;
+        let begun = begun.lock().unwrap().clone();
+        let waits: Vec<u64> = begun.windows(2).map(|pair| (pair[1] - pair[0]).as_secs()).collect();
+        assert_eq!(waits, [1, 2, 4, 8, 16, 32, 64, 120, 120, 120]);
+        cancel.cancel();
+        terms.await.unwrap().unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_is_released_when_those_who_work_under_it_have_ended() {
+        let server = server();
+        // How long a service goes on after it is told to end, and how long its lease is held then.
+        for (goes_on, expected) in [(0, 0), (2, 2), (60, 3)] {
+            let (cx, cancel) = context(&server);
+            let start: Start = Box::new(move |cx| {
+                let ends = cx.cancel.clone();
+                vec![Box::pin(async move {
+                    ends.cancelled().await;
+                    tokio::time::sleep(Duration::from_secs(goes_on)).await;
+                }) as Service]
+            });
+            let terms = tokio::spawn(in_turn(cx.clone(), Client::near(server.clone()), turn(&cx), start));
+            let lease = "/apis/coordination.k8s.io/v1/namespaces/muster-system/leases/work";
+            let holder = async || {
+                let lease = cx.api.get_path(lease).await.unwrap();
+                lease["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned()
+            };
+            tokio::time::sleep(Duration::from_secs(10)).await;
+            assert_eq!(holder().await, "a");
+            cancel.cancel();
+            let told = Instant::now();
+            while holder().await == "a" {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            assert_eq!(told.elapsed().as_secs(), expected, "{goes_on}");
+            terms.await.unwrap().unwrap();
+        }
+    }
+
+    /// The conditions of a workload that are true.
+    async fn conditions(api: &Api, name: &str) -> Vec<String> {
+        let path = format!("/apis/kueue.x-k8s.io/v1beta2/namespaces/default/workloads/{name}");
+        let workload = api.get_path(&path).await.unwrap();
+        let all = workload["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        all.iter().filter(|c| c["status"] == "True").map(|c| c["type"].as_str().unwrap().to_owned()).collect()
+    }
+
+    async fn is_admitted_within(api: &Api, name: &str, limit: Duration) -> bool {
+        let admitted = async {
+            while !conditions(api, name).await.contains(&"Admitted".to_owned()) {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        };
+        tokio::time::timeout(limit, admitted).await.is_ok()
+    }
+
+    async fn create_workload(api: &Api, name: &str, cpu: &str) {
+        let pod = json!({"restartPolicy": "Never", "containers": [{"name": "c", "image": "i",
+            "resources": {"requests": {"cpu": cpu}}}]});
+        let workload = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload", "metadata": {"name": name},
+            "spec": {"queueName": "local", "podSets": [{"name": "main", "count": 1, "template": {"spec": pod}}]}});
+        api.create_path("/apis/kueue.x-k8s.io/v1beta2/namespaces/default/workloads", &workload)
+            .await
+            .unwrap();
+    }
+
+    /// A cluster with one node of four cores and quota for a hundred.
+    async fn cluster() -> (ApiServer, Api) {
+        let server = server();
+        let background = server.clone();
+        tokio::spawn(async move { background.run().await });
+        let api = Api::new(Client::near(server.clone()), "test");
+        let kueue = |kind: &str, name: &str, spec: Value| json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": {"name": name}, "spec": spec});
+        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, "status": {
+            "allocatable": {"cpu": "4", "memory": "8Gi", "pods": "110"}, "capacity": {"cpu": "4", "memory": "8Gi", "pods": "110"},
+            "conditions": [{"type": "Ready", "status": "True"}]}});
+        let quota = json!([{"coveredResources": ["cpu"], "flavors": [{"name": "any",
+            "resources": [{"name": "cpu", "nominalQuota": "100"}]}]}]);
+        let group = "/apis/kueue.x-k8s.io/v1beta2";
+        for (path, object) in [
+            ("/api/v1/nodes".to_owned(), node),
+            (format!("{group}/resourceflavors"), kueue("ResourceFlavor", "any", json!({}))),
+            (
+                format!("{group}/clusterqueues"),
+                kueue("ClusterQueue", "cluster", json!({"namespaceSelector": {}, "resourceGroups": quota})),
+            ),
+            (
+                format!("{group}/namespaces/default/localqueues"),
+                kueue("LocalQueue", "local", json!({"clusterQueue": "cluster"})),
+            ),
+        ] {
+            api.create_path(&path, &object).await.unwrap();
+        }
+        // New nodes are tainted until a controller finds them ready; there is none.
+        let ready = json!({"spec": {"taints": null}});
+        api.patch_path("/api/v1/nodes/n", muster_runtime::api::Patch::Merge, &ready).await.unwrap();
+        (server, api)
+    }
+
+    fn start(server: &ApiServer, identity: &str, components: &[Component]) -> CancellationToken {
+        let cancel = CancellationToken::new();
+        let wanted = Wanted {
+            components: components.iter().copied().collect(),
+            identity: identity.into(),
+            ..Wanted::default()
+        };
+        tokio::spawn(run(Client::near(server.clone()), Clock::system(), wanted, cancel.clone()));
+        cancel
+    }
+
+    async fn await_holder(api: &Api, lease: &str, expected: &str) {
+        let path = format!("/apis/coordination.k8s.io/v1/namespaces/muster-system/leases/{lease}");
+        let is_held = async {
+            while api.get_path(&path).await.unwrap_or_default()["spec"]["holderIdentity"] != expected {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), is_held).await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn kueue_goes_where_the_scheduler_is() {
+        let (server, api) = cluster().await;
+        let both = [Component::Scheduler, Component::Kueue];
+        let first = start(&server, "a", &both);
+        create_workload(&api, "fits", "3").await;
+        create_workload(&api, "too-big", "5").await;
+        assert!(is_admitted_within(&api, "fits", Duration::from_secs(60)).await);
+        let _second = start(&server, "b", &both);
+        first.cancel();
+        for lease in ["kai-scheduler", "muster-kueue"] {
+            await_holder(&api, lease, "b").await;
+        }
+        create_workload(&api, "next", "1").await;
+        assert!(is_admitted_within(&api, "next", Duration::from_secs(60)).await, "the other goes on with it");
+        let too_big = conditions(&api, "too-big").await;
+        assert!(!too_big.contains(&"QuotaReserved".to_owned()), "there is quota, and no place");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn kueue_admits_by_quota_where_another_process_has_the_scheduler() {
+        let (server, api) = cluster().await;
+        let _scheduler = start(&server, "a", &[Component::Scheduler]);
+        await_holder(&api, "kai-scheduler", "a").await;
+        let _kueue = start(&server, "b", &[Component::Scheduler, Component::Kueue]);
+        create_workload(&api, "fits", "3").await;
+        assert!(is_admitted_within(&api, "fits", Duration::from_secs(120)).await);
+    }
+
+    #[test]
+    fn a_recording_from_before_is_kept() {
+        let folder = std::env::temp_dir().join(format!("muster-aside-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let file = folder.join("cycles");
+        move_aside(&file);
+        for text in ["first", "", "second", "third"] {
+            std::fs::write(&file, text).unwrap();
+            move_aside(&file);
+        }
+        move_aside(Path::new("/dev/null"));
+        let mut kept: Vec<(String, String)> = std::fs::read_dir(&folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .map(|path| {
+                (path.file_name().unwrap().to_string_lossy().into(), std::fs::read_to_string(&path).unwrap())
+            })
+            .collect();
+        kept.sort();
+        let expected = [("cycles.1", "first"), ("cycles.2", "second"), ("cycles.3", "third")];
+        assert_eq!(kept, expected.map(|(name, text)| (name.to_owned(), text.to_owned())));
+        assert!(Path::new("/dev/null").exists());
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_process_shows_what_its_components_measure() {
+        let shown = |components: &[Component]| {
+            Metrics::new(metrics::PREFIX, &families(&components.iter().copied().collect())).text()
+        };
+        let admission = shown(&[Component::Admission]);
+        assert!(admission.contains("muster_build_info") && !admission.contains("muster_cycle_seconds"));
+        let scheduler = shown(&[Component::Scheduler]);
+        assert!(scheduler.contains("muster_cycle_seconds") && scheduler.contains("muster_bind_seconds"));
+        let all = shown(&Component::DEFAULT);
+        for line in Metrics::default().text().lines().filter(|line| line.starts_with("# TYPE")) {
+            assert!(all.contains(line), "{line}");
+        }
+    }
 }
