@@ -40,7 +40,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE", env = "MUSTER_VOLCANO_CONFIG")]
     volcano_config: Option<PathBuf>,
     /// The label that divides nodes into pools
-    #[arg(long, default_value = "kai.scheduler/node-pool", value_name = "KEY")]
+    #[arg(long, alias = "nodepool-label-key", default_value = "kai.scheduler/node-pool", value_name = "KEY")]
     node_pool_label_key: String,
     /// Only the pool with this value; without it, nodes that lack the label
     #[arg(long, value_name = "VALUE")]
@@ -105,7 +105,7 @@ pub struct Args {
     /// Kueue's configuration, with a section `muster` for what Kueue has no word for
     #[arg(long, value_name = "FILE", env = "MUSTER_KUEUE_CONFIG")]
     kueue_config: Option<PathBuf>,
-    /// Write every cycle to this file, for `muster replay`
+    /// Write every cycle to this file, for `muster replay`; a recording that is there is kept as FILE.1, FILE.2, ...
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
     /// Where metrics are served
@@ -152,7 +152,7 @@ pub fn run(args: Args) -> anyhow::Result<Exit> {
         let names: Vec<String> = wanted.components.iter().map(|c| services::name(*c)).collect();
         eprintln!("running      {}", names.join(", "));
         eprintln!("schedulers   {}", wanted.scheduler_names.join(", "));
-        let services = services::run(client, muster_runtime::Clock::system(), wanted, cancel.clone());
+        let services = services::run(client, muster_runtime::Clock::wall(), wanted, cancel.clone());
         tokio::pin!(services);
         tokio::select! {
             ended = &mut services => {
@@ -339,6 +339,20 @@ async fn start_conversion(client: kube::Client, port: u16, cancel: &Cancellation
 mod tests {
     use super::*;
     use clap::Args as _;
+
+    /// Two spellings of one flag.
+    #[test]
+    fn flags_are_understood_as_kai_spells_them() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            args: Args,
+        }
+        for flag in ["--nodepool-label-key", "--node-pool-label-key"] {
+            let line = <Line as clap::Parser>::try_parse_from(["run", flag, "pool"]).unwrap();
+            assert_eq!(line.args.node_pool_label_key, "pool", "{flag}");
+        }
+    }
 
     /// What the manifests and the operator start `muster run` with.
     #[test]

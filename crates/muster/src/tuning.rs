@@ -37,13 +37,19 @@ pub struct Tuning {
     /// Grouper: whether the pods of a Knative revision are one gang [default: true]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     knative_gang_schedule: Option<bool>,
+    /// Grouper: whether pods stay in groups that older versions of KAI made for each pod of a job [default: false]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    search_legacy_pg: Option<bool>,
     /// Grouper: the ConfigMap with priorities by kind of workload
     #[arg(long, value_name = "NAME", requires = "default_priorities_configmap_namespace")]
     default_priorities_configmap_name: Option<String>,
     /// Grouper: and its namespace
     #[arg(long, value_name = "NAME", requires = "default_priorities_configmap_name")]
     default_priorities_configmap_namespace: Option<String>,
-    /// Binder: how many bind requests are worked on at a time [default: 50]
+    /// Grouper and binder: how many pods and bind requests are worked on at a time [default: 32 and 50]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    max_concurrent_reconciles: Option<u16>,
+    /// Binder: how many bind requests are worked on at a time, whatever was said of the grouper [default: 50]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     max_concurrent_binds: Option<u16>,
     /// Binder: how long a volume may take to be bound [default: 120]
@@ -87,6 +93,8 @@ impl Tuning {
 
     pub fn grouper(&self, options: &mut muster_grouper::Options) {
         set(&mut options.knative_gang, self.knative_gang_schedule);
+        set(&mut options.search_legacy_pod_groups, self.search_legacy_pg);
+        set(&mut options.workers, self.max_concurrent_reconciles.map(usize::from));
         options.pod_labels = labels(&self.pod_label_selector);
         options.namespace_labels = labels(&self.namespace_label_selector);
         if let (Some(namespace), Some(name)) =
@@ -98,7 +106,8 @@ impl Tuning {
 
     pub fn binder(&self, options: &mut muster_binder::Options) {
         let seconds = |n: u32| Duration::from_secs(n.into());
-        set(&mut options.concurrency, self.max_concurrent_binds.map(usize::from));
+        let concurrency = self.max_concurrent_binds.or(self.max_concurrent_reconciles);
+        set(&mut options.concurrency, concurrency.map(usize::from));
         set(&mut options.volume_wait, self.volume_binding_timeout_seconds.map(seconds));
         let reservation = &mut options.reservation;
         set(&mut reservation.cdi, self.cdi_enabled);
@@ -200,7 +209,10 @@ mod tests {
             "--default-priorities-configmap-name=m --default-priorities-configmap-namespace=n",
             &["\"n\",", "\"m\","],
         );
+        check("--search-legacy-pg", &["search_legacy_pod_groups: true,"]);
+        check("--max-concurrent-reconciles=7", &["workers: 7,", "concurrency: 7,"]);
         check("--max-concurrent-binds=7", &["concurrency: 7,"]);
+        check("--max-concurrent-binds=7 --max-concurrent-reconciles=8", &["workers: 8,", "concurrency: 7,"]);
         check("--volume-binding-timeout-seconds=7", &["volume_wait: 7s,"]);
         check("--cdi-enabled", &["cdi: true,"]);
         check("--reservation-app-label=own", &["app_label: \"own\","]);
