@@ -173,6 +173,10 @@ fn shard(spec: At<'_>) -> Policy {
 
 /// Flags, in the spelling of the command line (`max-consolidation-preemptees`) or of files (`maxConsolidationPreemptees`).
 fn options(at: At<'_>, policy: &mut Policy) {
+    // What else a configuration file has. The arguments of a shard are judged by whoever makes flags of them.
+    const BESIDE: [&str; 7] =
+        ["actions", "tiers", "queuedepthperaction", "trees", "apiversion", "kind", "metadata"];
+    let is_file = at.get("tiers").exists();
     for (key, value) in at.entries() {
         let key: String = key.chars().filter(|c| *c != '-').flat_map(char::to_lowercase).collect();
         match &*key {
@@ -193,6 +197,16 @@ fn options(at: At<'_>, policy: &mut Policy) {
             }
             "nodepoollabelkey" => policy.pool.label = value.name(),
             "partitionlabelvalue" => policy.pool.value = value.name(),
+            "actions" | "queuedepthperaction" if !is_file => {
+                value.report(
+                    "is read only in a configuration file, which has tiers too; write tiers: [] beside it",
+                );
+            }
+            "usagedbconfig" => value.report("has no effect: past usage is not read"),
+            "scenariosearchbudgets" => {
+                value.report("has no effect: searches are bounded by their own budgets")
+            }
+            key if is_file && !BESIDE.contains(&key) => value.report("is not known here; it is ignored"),
             _ => {}
         }
     }
@@ -455,6 +469,29 @@ mod tests {
         let mut policy = Policy { usage_weight: 1000, ..Policy::default() };
         change(&mut policy);
         policy
+    }
+
+    #[test]
+    fn what_a_configuration_file_does_not_have_is_named() {
+        let said = |config: Value| -> Vec<String> {
+            policy(&config).1.iter().map(|d| format!("{}: {}", d.field, d.message)).collect()
+        };
+        assert_eq!(
+            said(json!({"tiers": [], "actions": "allocate", "maxConsolidationPremptees": 3})),
+            ["maxConsolidationPremptees: is not known here; it is ignored"]
+        );
+        assert_eq!(
+            said(json!({"tiers": [], "usageDBConfig": {"clientType": "prometheus"}})),
+            ["usageDBConfig: has no effect: past usage is not read"]
+        );
+        let without_tiers = said(json!({"tires": [], "actions": "allocate"}));
+        assert!(
+            without_tiers[0].starts_with("actions: is read only in a configuration file"),
+            "{without_tiers:?}"
+        );
+        let all = json!({"apiVersion": "v1", "kind": "x", "tiers": [], "actions": "allocate", "trees": {},
+            "queueDepthPerAction": {}, "full-hierarchy-fairness": true, "nodePoolLabelKey": "k"});
+        assert_eq!(said(all), Vec::<String>::new());
     }
 
     #[test]

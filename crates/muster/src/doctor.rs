@@ -1071,7 +1071,7 @@ impl Ward<'_> {
 }
 
 /// Who lifts a gate, as far as that is known, and what to look at.
-fn lifter(gate: &str) -> (&'static str, &'static str) {
+pub fn lifter(gate: &str) -> (&'static str, &'static str) {
     match gate {
         gate if gate.contains("kueue.x-k8s.io") => (
             "Kueue lifts it when the workload is admitted, which may take as long as there is no quota",

@@ -5,11 +5,13 @@
 use crate::Exit;
 use crate::live::{self, Format, Schedulers, Seen, Snapshot, Target};
 use crate::simulate::{Input, played, say_notes};
+use crate::subject::{self, Owner};
+use crate::system;
 use crate::up::runtime;
 use crate::view::{self, GangRow, QueueRow, RESOURCES};
 use anyhow::bail;
 use muster_kueue::explain::{Account, Scene};
-use muster_model::{Bound, Key, PodState};
+use muster_model::{Bound, Key, PodState, Reason, Refusal};
 use muster_scenario::{GangOutcome, Moment, Phase, PodOutcome, words};
 use muster_translate::Kind;
 use serde_json::{Value, json};
@@ -17,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  muster explain job/train -n ml                        on the live cluster: the gang of this Job\n  muster explain pod/train-0                            the gang of this pod\n  muster explain queue/research                         what the queue holds, asks for and may have\n  muster explain clusterqueue/team-a                    Kueue's queues and workloads, in Kueue's words\n  muster explain workload/job-train-5f2c1 -n ml\n  muster explain -f snapshot.yaml train -o json         from a file: a snapshot, or manifests\n\nIt decides one cycle with the scheduler's own settings and says what came of the gang. Nothing is changed anywhere."
+    after_help = "Examples:\n  muster explain job/train -n ml                        on the live cluster: the gang of this Job\n  muster explain deploy/web                             also by way of others: a Deployment, a CronJob, a PodCliqueSet\n  muster explain pod/train-0                            the gang of this pod\n  muster explain queue/research                         what the queue holds, asks for and may have\n  muster explain clusterqueue/team-a                    Kueue's queues and workloads, in Kueue's words\n  muster explain workload/job-train-5f2c1 -n ml\n  muster explain -f snapshot.yaml train -o json         from a file: a snapshot, or manifests\n\nIt decides one cycle with the scheduler's own settings and says what came of the gang. Nothing is changed anywhere."
 )]
 pub struct Args {
     #[command(flatten)]
@@ -39,6 +41,9 @@ pub struct Args {
 
 pub fn run(args: Args) -> anyhow::Result<Exit> {
     let Args { input, target, schedulers, subject, namespace, output } = args;
+    let subject = subject::canonical(&subject);
+    let runtime = runtime()?;
+    let mut live_link = None;
     let snapshot = if input.is_given() {
         input.snapshot()?
     } else {
@@ -47,9 +52,12 @@ pub fn run(args: Args) -> anyhow::Result<Exit> {
             let mut snapshot = live::snapshot(&link, &schedulers).await?;
             live::add_kueue(&link, &mut snapshot).await?;
             snapshot.say_left_out();
-            anyhow::Ok(snapshot)
+            input.lay_over(&mut snapshot)?;
+            anyhow::Ok((link, snapshot))
         };
-        Some(runtime()?.block_on(live)?)
+        let (link, snapshot) = runtime.block_on(live)?;
+        live_link = Some(link);
+        Some(snapshot)
     };
     let Some(snapshot) = snapshot else {
         if kueue_kind(&subject).is_some() {
@@ -64,7 +72,8 @@ pub fn run(args: Args) -> anyhow::Result<Exit> {
         let outcome = played(&case, true)?;
         say_notes(&case, &outcome);
         let Some(moment) = outcome.moments.first() else { bail!("nothing came of the cycle") };
-        let gang = the_gang(&case.objects, moment, &subject, namespace.as_deref())?;
+        let objects: Vec<&Value> = case.objects.iter().collect();
+        let gang = the_gang(&objects, moment, &subject, namespace.as_deref())?;
         live::print(output, &as_json(moment, &gang), |_| as_text(moment, &gang))?;
         return Ok(Exit::Done);
     };
@@ -87,20 +96,20 @@ pub fn run(args: Args) -> anyhow::Result<Exit> {
     if let Some(name) = queue_named(&subject) {
         let gangs = view::gangs(&snapshot, &seen);
         let queues = view::queues(&seen, &gangs);
-        let Some(queue) = queues.iter().find(|q| *q.name == *name) else {
+        let own = |q: &&QueueRow| system::of_name(&q.name).1 == name;
+        let Some(queue) = queues.iter().find(|q| *q.name == *name).or_else(|| queues.iter().find(own)) else {
             let known: Vec<&str> = queues.iter().map(|q| &*q.name).collect();
             bail!("there is no queue {name}\nhint: the queues are {}", known.join(", "));
         };
-        let notes = notes(&seen, &BTreeSet::from([format!("Queue {name}")]));
+        let notes = notes(&seen, &BTreeSet::from([format!("Queue {}", system::of_name(&queue.name).1)]));
         let mut value = queue.json();
-        let own: Vec<&GangRow> = gangs.iter().filter(|g| *g.queue == *name).collect();
+        let own: Vec<&GangRow> = gangs.iter().filter(|g| g.queue == queue.name).collect();
         value["gangsHere"] = own.iter().map(|g| g.json()).collect();
         value["notes"] = json!(notes);
         live::print(output, &value, |_| queue_text(queue, &own, &notes))?;
         return Ok(Exit::Done);
     }
-    let objects: Vec<Value> =
-        [Kind::Pod, Kind::PodGroup].iter().flat_map(|k| snapshot.of(*k).cloned()).collect();
+    let objects: Vec<&Value> = [Kind::Pod, Kind::PodGroup].iter().flat_map(|k| snapshot.of(*k)).collect();
     let mut moment = moment(&snapshot, &seen);
     if let Some(said) = outsider(&snapshot, &moment, &subject, namespace.as_deref()) {
         live::print(output, &json!({"gang": null, "message": said}), |_| format!("{said}\n"))?;
@@ -114,12 +123,28 @@ pub fn run(args: Args) -> anyhow::Result<Exit> {
                 print_accounts(output, accounts)?;
                 return Ok(Exit::Done);
             }
-            None => return Err(error),
+            None => {
+                let found = match &live_link {
+                    Some(link) => runtime.block_on(subject::find(link, &subject, namespace.as_deref()))?,
+                    None => Owner::UnknownKind,
+                };
+                match by_owner(&snapshot, &moment, found) {
+                    Some(Ok(gangs)) => gangs,
+                    Some(Err(said)) => {
+                        let value = json!({"gang": null, "message": said});
+                        live::print(output, &value, |_| format!("{said}\n"))?;
+                        return Ok(Exit::Done);
+                    }
+                    None => return Err(error),
+                }
+            }
         },
     };
     let mut about: BTreeSet<String> = BTreeSet::new();
+    let mut held: BTreeMap<&Key, String> = BTreeMap::new();
     for gang in &gangs {
-        if let Some(refusal) = seen.explain(gang) {
+        if let Some(mut refusal) = seen.explain(gang) {
+            held.extend(held_back(&snapshot, &seen, &mut refusal).map(|said| (gang, said)));
             moment.refusals.insert(gang.clone(), refusal);
         }
         about.extend(members(&moment, gang).iter().map(|(name, _)| format!("Pod {name}")));
@@ -134,14 +159,85 @@ pub fn run(args: Args) -> anyhow::Result<Exit> {
             snapshot.unanswered.join(", ")
         ));
     }
-    let mut values: Vec<Value> = gangs.iter().map(|gang| as_json(&moment, gang)).collect();
+    let with_gates = |gang: &Key| {
+        let mut value = as_json(&moment, gang);
+        if let Some(said) = held.get(gang) {
+            value["heldBack"] = json!(said);
+        }
+        value
+    };
+    let mut values: Vec<Value> = gangs.iter().map(with_gates).collect();
     values.iter_mut().for_each(|value| value["notes"] = json!(notes));
     let value = if values.len() == 1 { values.remove(0) } else { json!({"items": values}) };
     live::print(output, &value, |_| {
         let notes = notes.iter().map(|note| format!("Note: {note}\n"));
-        gangs.iter().map(|gang| as_text(&moment, gang)).chain(notes).collect()
+        let said = gangs.iter().map(|gang| {
+            let held = held.get(gang).map(|held| format!("  {held}\n")).unwrap_or_default();
+            as_text(&moment, gang) + &held
+        });
+        said.chain(notes).collect()
     })?;
     Ok(Exit::Done)
+}
+
+/// The gangs of an owner that was found in the cluster, or why it has none; `None`: it was not found.
+fn by_owner(snapshot: &Snapshot, moment: &Moment, found: Owner) -> Option<Result<Vec<Key>, String>> {
+    let Owner::There { title, uids, why } = found else { return None };
+    let mut gangs: BTreeSet<Key> = BTreeSet::new();
+    let mut others: Vec<&Value> = Vec::new();
+    for pod in snapshot.of(Kind::Pod).filter(|pod| subject::is_owned_by(pod, &uids)) {
+        let known = moment.pods.get(&view::key_of(pod).to_string()).and_then(|pod| pod.gang.clone());
+        match known.filter(|gang| moment.gangs.contains_key(gang)) {
+            Some(gang) => drop(gangs.insert(gang)),
+            None => others.push(pod),
+        }
+    }
+    for group in snapshot.of(Kind::PodGroup).filter(|group| subject::is_owned_by(group, &uids)) {
+        gangs.extend(Some(view::key_of(group)).filter(|key| moment.gangs.contains_key(key)));
+    }
+    if !gangs.is_empty() {
+        return Some(Ok(gangs.into_iter().take(MOST_NAMED).collect()));
+    }
+    Some(Err(match others.first() {
+        Some(pod) => {
+            format!(
+                "{title} has {} pods, none of them in a gang:\n{}",
+                others.len(),
+                of_no_gang(snapshot, pod)
+            )
+        }
+        None => format!("{title} exists, but has no pods: {why}"),
+    }))
+}
+
+/// What to say of pods that scheduling gates hold back. That these are not there yet is no reason any more where they would be enough.
+fn held_back(snapshot: &Snapshot, seen: &Seen, refusal: &mut Refusal) -> Option<String> {
+    let gated: BTreeSet<&Key> = seen
+        .cluster
+        .pods
+        .iter()
+        .filter(|pod| pod.state == PodState::Gated && pod.gang.as_ref() == Some(&refusal.gang))
+        .map(|pod| &pod.key)
+        .collect();
+    if gated.is_empty() {
+        return None;
+    }
+    let mut gates: BTreeSet<&str> = BTreeSet::new();
+    for pod in snapshot.of(Kind::Pod).filter(|pod| gated.contains(&view::key_of(pod))) {
+        let own = pod["spec"]["schedulingGates"].as_array();
+        gates.extend(own.into_iter().flatten().filter_map(|gate| gate["name"].as_str()));
+    }
+    let n = u32::try_from(gated.len()).unwrap_or(u32::MAX);
+    refusal.reasons.retain(
+        |reason| !matches!(reason, Reason::NotReady { have, need, .. } if have.saturating_add(n) >= *need),
+    );
+    let held = match n {
+        1 => "1 of its pods is held back by scheduling gates".to_owned(),
+        n => format!("{n} of its pods are held back by scheduling gates"),
+    };
+    let who: Vec<String> =
+        gates.iter().map(|gate| format!("{gate} ({})", crate::doctor::lifter(gate).0)).collect();
+    Some(if who.is_empty() { held } else { format!("{held}: {}", who.join(", ")) })
 }
 
 /// A kind of Kueue's that a subject names, and the name after it.
@@ -214,7 +310,7 @@ fn print_accounts(output: Format, accounts: &[Account]) -> anyhow::Result<()> {
 
 /// The gangs of one owner are all explained; names in several namespaces mean different things.
 fn the_gangs(
-    objects: &[Value],
+    objects: &[&Value],
     moment: &Moment,
     subject: &str,
     namespace: Option<&str>,
@@ -229,7 +325,7 @@ fn the_gangs(
 
 /// The only gang that the name means.
 fn the_gang(
-    objects: &[Value],
+    objects: &[&Value],
     moment: &Moment,
     subject: &str,
     namespace: Option<&str>,
@@ -273,10 +369,12 @@ fn notes(seen: &Seen, about: &BTreeSet<String>) -> Vec<String> {
 
 /// A pod that is in no gang: somebody else's, or not grouped yet.
 fn outsider(snapshot: &Snapshot, moment: &Moment, subject: &str, namespace: Option<&str>) -> Option<String> {
-    let (kind, name) = subject.split_once('/')?;
-    if !matches!(kind.to_lowercase().as_str(), "pod" | "pods" | "po") {
-        return None;
-    }
+    let name = match subject.split_once('/') {
+        Some(("pod", name)) => name,
+        Some(_) => return None,
+        None if moment.gangs.keys().any(|gang| *gang.name == *subject) => return None,
+        None => subject,
+    };
     let mut pods = snapshot.of(Kind::Pod).filter(|pod| {
         let key = view::key_of(pod);
         *key.name == *name && namespace.is_none_or(|n| *key.namespace == *n)
@@ -287,9 +385,15 @@ fn outsider(snapshot: &Snapshot, moment: &Moment, subject: &str, namespace: Opti
     if known.is_some_and(|pod| pod.gang.as_ref().is_some_and(|gang| moment.gangs.contains_key(gang))) {
         return None;
     }
+    Some(of_no_gang(snapshot, pod))
+}
+
+/// Why a pod is in no gang.
+fn of_no_gang(snapshot: &Snapshot, pod: &Value) -> String {
+    let key = view::key_of(pod);
     let phase = pod["status"]["phase"].as_str().unwrap_or("Pending");
     if matches!(phase, "Succeeded" | "Failed") {
-        return Some(format!("{key} is over: {phase}"));
+        return format!("{key} is over: {phase}");
     }
     let scheduler = pod["spec"]["schedulerName"].as_str().unwrap_or("default-scheduler");
     if !snapshot.setup.scheduler_names.iter().any(|ours| ours == scheduler) {
@@ -297,20 +401,20 @@ fn outsider(snapshot: &Snapshot, moment: &Moment, subject: &str, namespace: Opti
             Some(node) => format!("it is on {node}"),
             None => "it has no node".into(),
         };
-        return Some(format!(
+        return format!(
             "{key} is left to the scheduler {scheduler}; {at}\n  Muster answers to {}: set spec.schedulerName to one of them in whatever makes the pod",
             snapshot.setup.scheduler_names.join(", ")
-        ));
+        );
     }
-    if let Some(group) = pod["metadata"]["annotations"]["pod-group-name"].as_str() {
-        return Some(format!(
-            "{key} waits: the PodGroup {group} that its annotation pod-group-name names does not exist in {}, or is another node pool's\n  create the PodGroup, or take the annotation away",
-            key.namespace
-        ));
+    if let Some(named) = system::group_of_pod(pod, system::dialect(&snapshot.setup, scheduler)) {
+        return format!(
+            "{key} waits: the {} {} that its {} names does not exist in {}, or is another node pool's\n  create it, or take the name away",
+            named.kind, named.name, named.field, key.namespace
+        );
     }
-    Some(format!(
+    format!(
         "{key} waits: it is in no pod group yet, and pods of {scheduler} are placed as groups\n  the grouper makes one within a moment; if not, see `muster doctor`: does the component grouper run?"
-    ))
+    )
 }
 
 /// The live cluster in the form that a played case has.
@@ -398,20 +502,31 @@ fn queue_text(queue: &QueueRow, gangs: &[&GangRow], notes: &[String]) -> String 
 }
 
 /// The gangs that a name may mean.
-fn gangs_meant(objects: &[Value], moment: &Moment, subject: &str, namespace: Option<&str>) -> Vec<Key> {
+fn gangs_meant(objects: &[&Value], moment: &Moment, subject: &str, namespace: Option<&str>) -> Vec<Key> {
     let (kind, name) = subject.split_once('/').unwrap_or(("", subject));
-    let kind = kind.to_lowercase();
     let there = |key: &Key| namespace.is_none_or(|n| *key.namespace == *n);
     let mut found: Vec<Key> = Vec::new();
-    if matches!(kind.as_str(), "" | "gang" | "gangs" | "podgroup" | "podgroups" | "pg") {
+    if matches!(kind, "" | "gang" | "podgroup") {
         // Groups of other systems than KAI's are known by their system too.
-        let bare = |key: &Key| key.name.rsplit('/').next() == Some(name);
+        let bare = |key: &Key| *key.name == *name || key.name.rsplit('/').next() == Some(name);
         found.extend(moment.gangs.keys().filter(|k| bare(k) && there(k)).cloned());
     }
     if found.is_empty() {
         found.extend(moment.gangs.keys().filter(|k| *k.name == *subject && there(k)).cloned());
     }
-    if found.is_empty() && matches!(kind.as_str(), "" | "pod" | "pods" | "po") {
+    // As they are printed: namespace/name.
+    if found.is_empty()
+        && let Some(meant) = subject::as_key(subject)
+    {
+        let is_meant = |key: &Key| {
+            key.namespace == meant.namespace
+                && (key.name == meant.name || system::of_name(&key.name).1 == &*meant.name)
+        };
+        found.extend(moment.gangs.keys().filter(|k| is_meant(k) && there(k)).cloned());
+        let pod = moment.pods.get(&meant.to_string()).and_then(|pod| pod.gang.clone());
+        found.extend(pod.filter(|gang| found.is_empty() && there(gang)));
+    }
+    if found.is_empty() && matches!(kind, "" | "pod") {
         found.extend(
             objects.iter().filter(|o| o["kind"] == "Pod" && o["metadata"]["name"] == name).filter_map(
                 |pod| {
@@ -423,13 +538,17 @@ fn gangs_meant(objects: &[Value], moment: &Moment, subject: &str, namespace: Opt
         );
     }
     if found.is_empty() {
-        let singular = kind.strip_suffix('s').unwrap_or(&kind);
+        let singular = kind.strip_suffix('s').unwrap_or(kind);
         let owns = |owner: &Value| {
             let own = owner["kind"].as_str().unwrap_or_default().to_lowercase();
             owner["name"] == name && (kind.is_empty() || own == kind || own == singular)
         };
+        let is_owned = |object: &Value| {
+            let owners = object["metadata"]["ownerReferences"].as_array();
+            owners.is_some_and(|o| o.iter().any(owns)) || subject::is_made_by(object, kind, name)
+        };
         for object in objects {
-            let owned = object["metadata"]["ownerReferences"].as_array().is_some_and(|o| o.iter().any(owns));
+            let owned = is_owned(object);
             let meta = &object["metadata"];
             let namespace = meta["namespace"].as_str().unwrap_or("default");
             let (true, Some(own)) = (owned, meta["name"].as_str()) else { continue };
@@ -545,8 +664,15 @@ mod tests {
             pod["metadata"]["ownerReferences"] = json!([{"kind": "Job", "name": "big"}]);
         }
         let meant = |subject: &str, namespace: Option<&str>| -> Vec<String> {
-            gangs_meant(&case.objects, &moment, subject, namespace).iter().map(Key::to_string).collect()
+            let objects: Vec<&Value> = case.objects.iter().collect();
+            let subject = subject::canonical(subject);
+            gangs_meant(&objects, &moment, &subject, namespace).iter().map(Key::to_string).collect()
         };
+        assert_eq!(meant("default/here", None), ["default/here"]);
+        assert_eq!(meant("default/here-1", None), ["default/here"]);
+        assert_eq!(meant("podgroup.scheduling.run.ai/here", None), ["default/here"]);
+        assert_eq!(meant("job.batch/big", None), ["default/here"]);
+        assert_eq!(meant("po/here-1", None), ["default/here"]);
         assert_eq!(meant("here", None), ["default/here"]);
         assert_eq!(meant("podgroup/here", None), ["default/here"]);
         assert_eq!(meant("pod/here-1", None), ["default/here"]);
@@ -561,7 +687,7 @@ mod tests {
         let snapshot = of_yaml(LIVE);
         let mut seen = snapshot.decide();
         let mut moment = super::moment(&snapshot, &seen);
-        let objects: Vec<Value> = snapshot.of(Kind::Pod).cloned().collect();
+        let objects: Vec<&Value> = snapshot.of(Kind::Pod).collect();
         let gang = the_gang(&objects, &moment, "job/big", None).unwrap();
         assert_eq!(gang, Key::new("ml", "wait"));
         moment.refusals.extend(seen.explain(&gang).map(|refusal| (gang.clone(), refusal)));
@@ -657,7 +783,66 @@ mod tests {
         let named = ", annotations: {pod-group-name: gone}";
         check_outsider(
             &pod(named, "schedulerName: kai-scheduler", "Pending"),
-            "PodGroup gone that its annotation",
+            "the PodGroup (scheduling.run.ai) gone that its pod-group-name names does not exist in d",
         );
+    }
+
+    #[test]
+    fn a_pod_of_another_system_names_its_missing_group() {
+        let mut snapshot = of_yaml(
+            "{apiVersion: v1, kind: Pod, metadata: {name: x, namespace: d, annotations: {scheduling.k8s.io/group-name: gone}}, spec: {schedulerName: volcano}, status: {phase: Pending}}\n",
+        );
+        snapshot.setup.scheduler_names = vec!["volcano".into()];
+        let seen = snapshot.decide();
+        let said = outsider(&snapshot, &super::moment(&snapshot, &seen), "pod/x", None).unwrap();
+        assert!(
+            said.contains(
+                "the PodGroup (scheduling.volcano.sh) gone that its scheduling.k8s.io/group-name names"
+            ),
+            "{said}"
+        );
+    }
+
+    #[test]
+    fn gates_are_named_and_no_pods_are_missed_that_they_hold() {
+        let gated = LIVE.replace(
+            "{schedulerName: kai-scheduler, containers: [{name: c, resources: {requests: {nvidia.com/gpu: '2'}, limits: {nvidia.com/gpu: '2'}}}]}",
+            "{schedulerName: kai-scheduler, schedulingGates: [{name: kueue.x-k8s.io/admission}], containers: [{name: c}]}",
+        );
+        let snapshot = of_yaml(&gated);
+        let mut seen = snapshot.decide();
+        let mut refusal = seen.explain(&Key::new("ml", "wait")).unwrap();
+        assert!(
+            refusal.reasons.iter().any(|reason| matches!(reason, Reason::NotReady { .. })),
+            "{refusal:?}"
+        );
+        let said = held_back(&snapshot, &seen, &mut refusal).unwrap();
+        assert!(
+            said.starts_with(
+                "2 of its pods are held back by scheduling gates: kueue.x-k8s.io/admission (Kueue lifts it"
+            ),
+            "{said}"
+        );
+        assert!(
+            !refusal.reasons.iter().any(|reason| matches!(reason, Reason::NotReady { .. })),
+            "{refusal:?}"
+        );
+    }
+
+    #[test]
+    fn an_owner_without_pods_says_why() {
+        let snapshot =
+            of_yaml(&LIVE.replace("{kind: Job, name: big}", "{kind: ReplicaSet, name: web-1, uid: r}"));
+        let seen = snapshot.decide();
+        let moment = super::moment(&snapshot, &seen);
+        let there = |uid: &str| Owner::There {
+            title: "deployment ml/web".into(),
+            uids: BTreeSet::from([uid.to_owned()]),
+            why: "it is scaled to 0: spec.replicas".into(),
+        };
+        assert_eq!(by_owner(&snapshot, &moment, there("r")), Some(Ok(vec![Key::new("ml", "wait")])));
+        let said = by_owner(&snapshot, &moment, there("x")).unwrap().unwrap_err();
+        assert_eq!(said, "deployment ml/web exists, but has no pods: it is scaled to 0: spec.replicas");
+        assert_eq!(by_owner(&snapshot, &moment, Owner::Absent), None);
     }
 }

@@ -21,6 +21,7 @@ mod run;
 mod services;
 mod simulate;
 mod snapshot;
+mod subject;
 mod system;
 mod test;
 mod top;
