@@ -2,7 +2,8 @@
 
 use crate::manifests::pod;
 use crate::room::Room;
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
+use serde_json::json;
 
 pub async fn mistakes_are_named_with_their_fix(room: &Room) -> Result<()> {
     let queue = "kai.scheduler/queue: default-queue";
@@ -67,12 +68,21 @@ pub async fn mistakes_are_named_with_their_fix(room: &Room) -> Result<()> {
     let warned = [
         ("queue as annotation", "", "kai.scheduler/queue: default-queue", "label"),
         ("queue misspelt", "kai.scheduler/qeue: default-queue", "", "kai.scheduler/queue"),
+        ("group of another system", queue, "scheduling.k8s.io/group-name: g", "pod-group-name"),
+        ("minimum on a pod", queue, "kai.scheduler/batch-min-member: \"2\"", "Jobs and JobSets"),
     ];
     for (n, (what, labels, annotations, word)) in warned.into_iter().enumerate() {
         let answer = room.try_apply(&pod(&format!("taken-{n}"), 0, labels, annotations, "")).await?;
         ensure!(answer.status == 201, "{what}: {}", String::from_utf8_lossy(&answer.body));
         let warnings = answer.header("warning").join("\n");
         ensure!(warnings.contains(word), "{what}: no {word:?} in {warnings:?}");
+    }
+    // What the containers of a pod refer to is not exchanged under them.
+    room.apply(&pod("shares", 0, queue, "gpu-fraction: \"0.5\"", "")).await?;
+    let theirs = json!({"metadata": {"annotations": {"runai/shared-gpu-configmap": "theirs"}}});
+    match room.patch("/api/v1/namespaces/$NS/pods/shares", &theirs).await {
+        Ok(_) => bail!("the config map of a share was exchanged"),
+        Err(error) => ensure!(error.to_string().contains("cannot be changed"), "{error}"),
     }
     Ok(())
 }
