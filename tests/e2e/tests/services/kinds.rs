@@ -3,6 +3,8 @@
 
 mod every;
 
+pub use every::every_kind;
+
 use crate::manifests::foreign_kind;
 use crate::room::Room;
 use anyhow::{Context, Result, ensure};
@@ -120,18 +122,3 @@ pub async fn leader_worker_set(room: &Room) -> Result<()> {
     ensure!(room.groups().await?.len() == 2, "{:?}", room.group_minimums().await?);
     Ok(())
 }
-
-/// The table of all kinds, on both makes of cluster.
-macro_rules! every_kind_on {
-    ($($site:ident)*) => {$(
-        mod $site {
-            #[tokio::test]
-            async fn every_kind() -> anyhow::Result<()> {
-                let site = crate::site::$site().await?;
-                crate::room::in_a_room(site, "every_kind", super::every::every_kind).await
-            }
-        }
-    )*};
-}
-
-every_kind_on! {embedded real}

@@ -44,6 +44,7 @@ on_both! {
     kinds::pytorch_job,
     kinds::ray_cluster,
     kinds::leader_worker_set,
+    kinds::every_kind,
     contention::queues_take_back_what_is_theirs,
     contention::priority_goes_first,
     contention::halves_are_put_together,
