@@ -201,7 +201,11 @@ pub fn group_for(
     let controller = controller_of(pod);
     let own = json!({"apiVersion": "v1", "kind": "Pod", "name": pod["metadata"]["name"],
         "uid": pod["metadata"]["uid"], "controller": true});
-    let reference = controller.cloned().unwrap_or(own);
+    let mut reference = controller.cloned().unwrap_or(own);
+    // Nobody's deletion waits for a group, and some clusters ask for rights on the owner from whoever says so.
+    if let Some(fields) = reference.as_object_mut() {
+        fields.remove("blockOwnerDeletion");
+    }
     let mut annotations = Map::new();
     for source in owner.into_iter().chain([pod]) {
         for (key, value) in source["metadata"]["annotations"].as_object().into_iter().flatten() {

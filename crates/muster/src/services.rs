@@ -519,8 +519,11 @@ fn start_controllers(
             ..Default::default()
         };
         services.push(Box::pin(muster_controllers::status::start(cx, options)));
+        // Where the two are processes of their own, each writes what is its part.
         let options = muster_controllers::dialects::Options {
             scheduler_names: wanted.scheduler_names.clone(),
+            groups: has(Component::Podgroups),
+            queues: has(Component::Queues),
             ..Default::default()
         };
         services.push(Box::pin(muster_controllers::dialects::start(cx, options)));
