@@ -661,7 +661,12 @@ impl Ward<'_> {
             match refusal.and_then(|r| r.reasons.first()) {
                 Some(reason @ Reason::QueueMissing { queue }) => {
                     let label = &self.snapshot.setup.queue_label;
-                    let fix = if queue.is_empty() {
+                    let fix = if !matches!(row.dialect, "kai" | "pod" | "grove") {
+                        format!(
+                            "create the queue in {}, or name one in the PodGroup that is there: muster get queues",
+                            row.dialect
+                        )
+                    } else if queue.is_empty() {
                         format!("set the label {label} on the workload to one of: kubectl get queues")
                     } else {
                         format!(

@@ -356,17 +356,22 @@ pub fn say_notes(case: &Case, outcome: &Outcome) {
 
 fn groups_without_pods(case: &Case, outcome: &Outcome) -> Vec<String> {
     let Some(moment) = outcome.moments.first() else { return Vec::new() };
-    let peopled: BTreeSet<String> =
-        moment.pods.values().filter_map(|p| p.gang.as_ref()).map(Key::to_string).collect();
+    let peopled: BTreeSet<&Key> = moment.pods.values().filter_map(|p| p.gang.as_ref()).collect();
+    let gang_of = |object: &Value| {
+        let group = object["apiVersion"].as_str().unwrap_or_default().split_once('/').map_or("", |(g, _)| g);
+        let kind = system::group_kinds().find(|k| object["kind"] == k.name() && k.resource().0 == group)?;
+        // Several of Koordinator's make one gang together.
+        if kind == muster_translate::Kind::KoordinatorPodGroup {
+            return None;
+        }
+        let Key { namespace, name } = system::gang_of(kind, object);
+        Some(Key::new(if namespace.is_empty() { "default".into() } else { namespace }, name))
+    };
     case.objects
         .iter()
-        .filter(|o| o["kind"] == "PodGroup")
-        .filter_map(|o| {
-            let name = o["metadata"]["name"].as_str()?;
-            let namespace = o["metadata"]["namespace"].as_str().unwrap_or("default");
-            Some(format!("{namespace}/{name}"))
-        })
-        .filter(|key| !peopled.contains(key))
+        .filter_map(gang_of)
+        .filter(|gang| !peopled.contains(gang))
+        .map(|gang| gang.to_string())
         .collect()
 }
 
@@ -524,6 +529,24 @@ mod tests {
         );
         assert_eq!(moment.gangs[group].needed, 2);
         assert_eq!(&*moment.gangs[group].queue, "team");
+    }
+
+    #[test]
+    fn a_volcano_job_is_simulated_in_volcanos_words() {
+        let job = json!({"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": "v", "namespace": "ml"},
+            "spec": {"tasks": [{"name": "w", "replicas": 2, "template": {"spec": {"containers": [{"name": "c"}]}}}]}});
+        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a"},
+            "status": {"allocatable": {"cpu": "8", "memory": "8Gi", "pods": "10"}, "conditions": [{"type": "Ready", "status": "True"}]}});
+        let input = Input { files: Vec::new(), policy: None, dialect: Dialect::Kai, now: None };
+        let case = input.case_with(vec![node, job], 1).unwrap();
+        let outcome = played(&case, false).unwrap();
+        let moment = &outcome.moments[0];
+        assert!(
+            moment.pods["ml/v-w-0"].placed() && moment.pods["ml/v-w-1"].placed(),
+            "{:?}",
+            moment.refusals
+        );
+        assert!(groups_without_pods(&case, &outcome).is_empty());
     }
 
     #[test]

@@ -156,6 +156,11 @@ async fn listed(
     match list(&link.api, &path).await {
         Ok(items) => Ok(items),
         Err(error) if error.not_found() => Ok(Vec::new()),
+        // Whoever may not see owners is not told what they own, which is no reason to say nothing.
+        Err(error) if error.code() == 403 => {
+            eprintln!("note: without {plural}.{group}, which may not be read: {}", error.message());
+            Ok(Vec::new())
+        }
         Err(error) => Err(Unread::new(&error).with("muster-cluster-view")),
     }
 }

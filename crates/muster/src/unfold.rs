@@ -178,6 +178,8 @@ struct Desk<'a> {
     classes: BTreeSet<String>,
     /// PodGroups that are there.
     groups: BTreeSet<Key>,
+    /// Volcano's default queue is there, as it is wherever Volcano is.
+    has_default_queue: bool,
     now: String,
     n_pods: usize,
     made: Vec<Value>,
@@ -202,6 +204,9 @@ impl<'a> Desk<'a> {
             },
             classes: classes.into_iter().map(|key| key.name.to_string()).collect(),
             groups: named("scheduling.run.ai", "PodGroup"),
+            has_default_queue: named("scheduling.volcano.sh", "Queue")
+                .iter()
+                .any(|key| *key.name == *"default"),
             now: now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
             n_pods: 0,
             made: Vec::new(),
@@ -656,6 +661,10 @@ impl<'a> Desk<'a> {
                 spec[field] = job["spec"][field].clone();
             }
         }
+        if queue == "default" && !std::mem::replace(&mut self.has_default_queue, true) {
+            self.made.push(json!({"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue",
+                "metadata": {"name": queue}, "spec": {"weight": 1, "reclaimable": true}, "status": {"state": "Open"}}));
+        }
         let mut meta = child(job, &job["metadata"], "group");
         meta["name"] = json!(group);
         meta["creationTimestamp"] = json!(self.now);
@@ -973,6 +982,9 @@ mod tests {
         let group = made.iter().find(|o| o["kind"] == "PodGroup").unwrap();
         assert_eq!(group["spec"]["minTaskMember"], json!({"ps": 1, "default1": 1}));
         assert_eq!(group["spec"]["minResources"], json!({"cpu": "2000m"}));
+        assert!(!made.iter().any(|o| o["kind"] == "Queue"));
+        let by_default = try_unfold(&yaml.replace("queue: q, ", "")).unwrap().objects;
+        assert!(by_default.iter().any(|o| o["kind"] == "Queue" && o["metadata"]["name"] == "default"));
         assert!(
             made.iter().filter(|o| o["kind"] == "Pod").all(|pod| pod["spec"]["schedulerName"] == "volcano")
         );
