@@ -8,9 +8,10 @@ use crate::cel::Selector;
 use crate::read::{At, Object};
 use crate::select;
 use muster_model::{
-    Allocation, Claim, Device, DeviceAlternative, DeviceCount, DeviceName, DeviceReach, DeviceRequest, GPU,
-    Name,
+    Allocation, Claim, Device, DeviceAlternative, DeviceCount, DeviceName, DeviceReach, DeviceRequest, Expr,
+    GPU, Name, Op,
 };
+use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -232,10 +233,42 @@ fn counters(set: At<'_>, counters: At<'_>) -> Vec<(Name, i64)> {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct ClassFacts {
     selectors: Vec<Name>,
+    /// What drivers are told of devices that are given by it.
+    config: Vec<Configuration>,
+}
+
+/// What a driver is told, as it was written; for some requests, or (none) for all.
+#[derive(Clone, Debug, PartialEq)]
+struct Configuration {
+    requests: Vec<Name>,
+    body: Map<String, Value>,
 }
 
 pub(crate) fn class(object: &Object<'_>) -> ClassFacts {
-    ClassFacts { selectors: selectors(object.get("spec").get("selectors")) }
+    let spec = object.get("spec");
+    ClassFacts { selectors: selectors(spec.get("selectors")), config: config(spec.get("config")) }
+}
+
+fn config(list: At<'_>) -> Vec<Configuration> {
+    list.list()
+        .filter_map(|at| {
+            let mut body = at.raw()?.as_object()?.clone();
+            body.remove("requests");
+            Some(Configuration { requests: at.get("requests").names(), body })
+        })
+        .collect()
+}
+
+impl Configuration {
+    /// As it stands in an allocation.
+    fn given(&self, source: &str, requests: &[&str]) -> Value {
+        let mut all = self.body.clone();
+        all.insert("source".into(), source.into());
+        if !requests.is_empty() {
+            all.insert("requests".into(), json!(requests));
+        }
+        Value::Object(all)
+    }
 }
 
 fn selectors(list: At<'_>) -> Vec<Name> {
@@ -254,6 +287,7 @@ fn selectors(list: At<'_>) -> Vec<Name> {
 pub(crate) struct ClaimFacts {
     claim: Claim,
     wants: Vec<Vec<Want>>,
+    config: Vec<Configuration>,
 }
 
 /// What one alternative of a request asks for.
@@ -263,6 +297,8 @@ struct Want {
     selectors: Vec<Name>,
     capacity: BTreeMap<Name, i128>,
     tolerations: Vec<DeviceToleration>,
+    /// The same as written, which goes with the devices that are given.
+    tolerations_as_written: Option<Value>,
 }
 
 /// What selects devices, without the class's name: equal questions are answered once.
@@ -326,6 +362,143 @@ impl ClaimFacts {
     pub(crate) fn is_of_pod(&self, uid: &Name) -> bool {
         self.claim.of_pod.as_ref() == Some(uid)
     }
+
+    /// The AllocationResult that gives it devices, each with the request that it is for. In: what is given, to a pod on
+    /// which node, and from where each device can be used, as far as that is known.
+    pub(crate) fn allocation_json(
+        &self,
+        given: &[(Name, DeviceName)],
+        node: &Name,
+        reach: impl Fn(&DeviceName) -> Option<DeviceReach>,
+        classes: &BTreeMap<Name, ClassFacts>,
+    ) -> Value {
+        let results = given.iter().map(|(request, device)| {
+            let mut result = result_json(request, device);
+            if let Some((alternative, want)) = self.asked_by(request) {
+                if alternative.admin {
+                    result["adminAccess"] = json!(true);
+                }
+                if let Some(tolerations) = &want.tolerations_as_written {
+                    result["tolerations"] = tolerations.clone();
+                }
+            }
+            result
+        });
+        let mut devices = json!({"results": results.collect::<Vec<_>>()});
+        let config = self.config_json(given, classes);
+        if !config.is_empty() {
+            devices["config"] = json!(config);
+        }
+        let mut allocation = json!({"devices": devices});
+        let reaches = given.iter().map(|(_, device)| reach(device));
+        if let Some(selector) = selector_json(reaches, node) {
+            allocation["nodeSelector"] = selector;
+        }
+        allocation
+    }
+
+    /// What drivers are told: that of each class once, with the requests that were served by it, then the claim's own.
+    fn config_json(&self, given: &[(Name, DeviceName)], classes: &BTreeMap<Name, ClassFacts>) -> Vec<Value> {
+        let mut served: Vec<&Name> = Vec::new();
+        for (request, _) in given {
+            if !served.contains(&request) {
+                served.push(request);
+            }
+        }
+        let mut by_class: Vec<(&Name, Vec<&str>)> = Vec::new();
+        for request in &served {
+            let Some((_, want)) = self.asked_by(request) else { continue };
+            match by_class.iter_mut().find(|(class, _)| **class == want.class) {
+                Some((_, requests)) => requests.push(&***request),
+                None => by_class.push((&want.class, vec![&***request])),
+            }
+        }
+        let of_classes = by_class.iter().flat_map(|(class, requests)| {
+            let config = classes.get(*class).into_iter().flat_map(|class| &class.config);
+            config.map(|config| config.given("FromClass", requests))
+        });
+        // The name of a request stands for all of its alternatives.
+        let is_of = |request: &Name, name: &Name| {
+            request == name || request.split_once('/').is_some_and(|(parent, _)| parent == &**name)
+        };
+        let is_served = |name: &Name| served.iter().any(|request| is_of(request, name));
+        let of_claim =
+            self.config.iter().filter(|c| c.requests.is_empty() || c.requests.iter().any(is_served));
+        let of_claim = of_claim.map(|config| {
+            config.given("FromClaim", &config.requests.iter().map(|name| &**name).collect::<Vec<_>>())
+        });
+        of_classes.chain(of_claim).collect()
+    }
+
+    /// What the request of a device that was given asked for: `request`, or `request/alternative`.
+    fn asked_by(&self, request: &str) -> Option<(&DeviceAlternative, &Want)> {
+        let (name, alternative) = request.split_once('/').unwrap_or((request, ""));
+        let at = self.claim.requests.iter().position(|r| &*r.name == name)?;
+        let alternatives = self.claim.requests.get(at)?.alternatives.iter();
+        alternatives.zip(self.wants.get(at)?).find(|(asked, _)| &*asked.name == alternative)
+    }
+}
+
+/// A device of which no more is known than that a request got it.
+pub(crate) fn result_json(request: &str, device: &DeviceName) -> Value {
+    json!({
+        "request": request,
+        "driver": &*device.driver,
+        "pool": &*device.pool,
+        "device": &*device.device,
+    })
+}
+
+pub(crate) fn only_on(node: &str) -> Value {
+    let field = json!({"key": "metadata.name", "operator": "In", "values": [node]});
+    json!({"nodeSelectorTerms": [{"matchFields": [field]}]})
+}
+
+/// From where all devices can be used: one term with what each of them asks for; `None` if that is everywhere. Where it cannot be
+/// said in one term it is the node that was chosen.
+fn selector_json(reaches: impl Iterator<Item = Option<DeviceReach>>, node: &Name) -> Option<Value> {
+    let (mut labels, mut fields): (Vec<Value>, Vec<Value>) = (Vec::new(), Vec::new());
+    for reach in reaches {
+        let term = match reach {
+            Some(DeviceReach::Everywhere) => continue,
+            Some(DeviceReach::Nodes(mut terms)) if terms.len() == 1 => terms.remove(0),
+            Some(DeviceReach::Nodes(_) | DeviceReach::Node(_)) | None => return Some(only_on(node)),
+        };
+        for (exprs, all) in [(&term.labels, &mut labels), (&term.names, &mut fields)] {
+            for expr in exprs {
+                let Some(expr) = expr_json(expr) else { return Some(only_on(node)) };
+                if !all.contains(&expr) {
+                    all.push(expr);
+                }
+            }
+        }
+    }
+    let mut term = Map::new();
+    for (name, all) in [("matchExpressions", labels), ("matchFields", fields)] {
+        if !all.is_empty() {
+            term.insert(name.into(), json!(all));
+        }
+    }
+    (!term.is_empty()).then(|| json!({"nodeSelectorTerms": [term]}))
+}
+
+/// `None` for one that nothing satisfies.
+fn expr_json(expr: &Expr) -> Option<Value> {
+    let texts = |names: &[Name]| names.iter().map(|name| name.to_string()).collect::<Vec<_>>();
+    let (operator, values) = match &expr.op {
+        Op::In(names) => ("In", texts(names)),
+        Op::NotIn(names) => ("NotIn", texts(names)),
+        Op::Exists => ("Exists", vec![]),
+        Op::Absent => ("DoesNotExist", vec![]),
+        Op::Above(than) => ("Gt", vec![than.to_string()]),
+        Op::Below(than) => ("Lt", vec![than.to_string()]),
+        Op::Never => return None,
+    };
+    let mut json = json!({"key": &*expr.key, "operator": operator});
+    if !values.is_empty() {
+        json["values"] = json!(values);
+    }
+    Some(json)
 }
 
 pub(crate) fn claim(object: &Object<'_>, queue_label: &str) -> ClaimFacts {
@@ -379,6 +552,7 @@ pub(crate) fn claim(object: &Object<'_>, queue_label: &str) -> ClaimFacts {
             defect,
         },
         wants,
+        config: config(devices.get("config")),
     }
 }
 
@@ -412,7 +586,7 @@ fn alternative(at: At<'_>, name: &str, defect: &mut Option<Name>) -> (DeviceAlte
             DeviceCount::Exactly(1)
         }
     };
-    let tolerations = at
+    let tolerations: Vec<DeviceToleration> = at
         .get("tolerations")
         .list()
         .map(|t| DeviceToleration {
@@ -435,7 +609,9 @@ fn alternative(at: At<'_>, name: &str, defect: &mut Option<Name>) -> (DeviceAlte
         admin: at.get("adminAccess").bool().unwrap_or(false),
         gpu: is_gpu(&class),
     };
-    (alternative, Want { class, selectors: selectors(at.get("selectors")), capacity, tolerations })
+    let selectors = selectors(at.get("selectors"));
+    let tolerations_as_written = at.get("tolerations").raw().filter(|_| !tolerations.is_empty()).cloned();
+    (alternative, Want { class, selectors, capacity, tolerations, tolerations_as_written })
 }
 
 /// The devices there are, and which of them each question selects.
@@ -665,7 +841,6 @@ impl Selectors {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::{Value, json};
 
     fn inventory(slices: &[Value]) -> Inventory {
         let mut inventory = Inventory::default();
@@ -754,6 +929,111 @@ mod tests {
             &[&["a"]],
             true,
         );
+    }
+
+    /// What is written for a claim whose requests got devices: `request=device`, of devices that reach so far.
+    #[track_caller]
+    fn check_allocation(spec: Value, given: &[&str], reach: &DeviceReach, expected: Value) {
+        let given: Vec<(Name, DeviceName)> = given
+            .iter()
+            .map(|text| {
+                let (request, device) = text.split_once('=').unwrap();
+                (request.into(), DeviceName { driver: "d".into(), pool: "p".into(), device: device.into() })
+            })
+            .collect();
+        let told = json!({"spec": {"config": [{"opaque": {"driver": "d", "parameters": {"mode": "fast"}}}]}});
+        let classes = [
+            ("told".into(), class(&Object::new("DeviceClass", &told))),
+            ("any".into(), ClassFacts::default()),
+        ]
+        .into();
+        let written =
+            read(spec, json!(null)).allocation_json(&given, &"n".into(), |_| Some(reach.clone()), &classes);
+        assert_eq!(written, expected);
+    }
+
+    #[test]
+    fn what_is_written_of_an_allocation() {
+        let result = |request: &str, device: &str| json!({"request": request, "driver": "d", "pool": "p", "device": device});
+        let of = |name: &str, class: &str| json!({"name": name, "exactly": {"deviceClassName": class}});
+        check_allocation(
+            json!({"requests": [of("r", "any")]}),
+            &["r=a"],
+            &DeviceReach::Everywhere,
+            json!({"devices": {"results": [result("r", "a")]}}),
+        );
+        // Drivers are told what the class says, once for all requests of it, and what the claim says.
+        let fast = json!({"driver": "d", "parameters": {"mode": "fast"}});
+        let own = |name: &str| json!({"opaque": {"driver": "d", "parameters": name}, "requests": [name]});
+        let alternatives = json!({"name": "u", "firstAvailable": [
+            {"name": "x", "deviceClassName": "any"}, {"name": "y", "deviceClassName": "told"}]});
+        check_allocation(
+            json!({
+                "requests": [of("r", "told"), of("s", "any"), of("t", "told"), alternatives],
+                "config": [own("s"), own("u"), own("u/x"), {"opaque": {"driver": "e"}}],
+            }),
+            &["r=a", "r=b", "s=c", "t=d", "u/y=e"],
+            &DeviceReach::Node("n".into()),
+            json!({
+                "devices": {
+                    "results": [result("r", "a"), result("r", "b"), result("s", "c"), result("t", "d"), result("u/y", "e")],
+                    "config": [
+                        {"source": "FromClass", "requests": ["r", "t", "u/y"], "opaque": fast},
+                        {"source": "FromClaim", "requests": ["s"], "opaque": {"driver": "d", "parameters": "s"}},
+                        {"source": "FromClaim", "requests": ["u"], "opaque": {"driver": "d", "parameters": "u"}},
+                        {"source": "FromClaim", "opaque": {"driver": "e"}},
+                    ],
+                },
+                "nodeSelector": only_on("n"),
+            }),
+        );
+        // Who only looks says so, and what is tolerated stays so.
+        let tolerations = json!([{"key": "broken", "operator": "Exists"}]);
+        let exactly = json!({"deviceClassName": "any", "adminAccess": true, "tolerations": tolerations});
+        let mut looked_at = result("r", "a");
+        looked_at["adminAccess"] = json!(true);
+        looked_at["tolerations"] = tolerations;
+        let racks = json!({"nodeSelectorTerms": [{"matchExpressions": [{"key": "rack", "operator": "In", "values": ["a"]}]}]});
+        let selector = json!({"s": racks});
+        let terms = select::node_terms(Object::new("x", &selector).get("s"));
+        check_allocation(
+            json!({"requests": [{"name": "r", "exactly": exactly}]}),
+            &["r=a"],
+            &DeviceReach::Nodes(terms),
+            json!({"devices": {"results": [looked_at]}, "nodeSelector": racks}),
+        );
+    }
+
+    /// The same by whole objects: class, slice and claim are looked up by their names.
+    #[test]
+    fn a_placement_says_what_drivers_are_told() {
+        let mut translator = crate::Translator::new(crate::Settings {
+            scheduler_names: vec!["s".into()],
+            ..crate::Settings::default()
+        });
+        let api = "resource.k8s.io/v1";
+        for object in [
+            json!({"apiVersion": api, "kind": "DeviceClass", "metadata": {"name": "told"}, "spec": {"config": [{"opaque": {"driver": "d"}}]}}),
+            json!({"apiVersion": api, "kind": "ResourceSlice", "metadata": {"name": "s"},
+                "spec": {"driver": "d", "allNodes": true, "pool": {"name": "p"}, "devices": [{"name": "a"}]}}),
+            json!({"apiVersion": api, "kind": "ResourceClaim", "metadata": {"name": "c", "namespace": "n"},
+                "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "told"}}]}}}),
+            json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", "namespace": "n", "uid": "u"}, "spec": {
+                "schedulerName": "s", "containers": [{"name": "c"}], "resourceClaims": [{"name": "own", "resourceClaimName": "c"}]}}),
+        ] {
+            translator.put(&object);
+        }
+        translator.drain();
+        let device = DeviceName { driver: "d".into(), pool: "p".into(), device: "a".into() };
+        let placement = muster_model::Placement {
+            node: "node".into(),
+            devices: vec![(muster_model::Key::new("n", "c"), "r".into(), device.clone())],
+            ..Default::default()
+        };
+        let (claims, _) = translator.placement_fields(&muster_model::Key::new("n", "x"), &placement);
+        let config = json!([{"source": "FromClass", "requests": ["r"], "opaque": {"driver": "d"}}]);
+        let expected = json!({"devices": {"results": [result_json("r", &device)], "config": config}});
+        assert_eq!(claims, [("own".into(), expected)]);
     }
 
     #[track_caller]

@@ -357,22 +357,28 @@ impl Translator {
     /// What a placement says about a pod's claims and zones, in the form of a BindRequest's `resourceClaimAllocations` and
     /// `predictedNUMAZones`.
     pub fn placement_fields(&self, pod: &Key, placement: &Placement) -> (Vec<(Name, Value)>, Option<Value>) {
-        let mut claims: BTreeMap<Name, Vec<Value>> = BTreeMap::new();
+        let mut claims: BTreeMap<Name, &Key> = BTreeMap::new();
+        let mut devices: BTreeMap<&Key, Vec<(Name, DeviceName)>> = BTreeMap::new();
         let facts = self.pods.get(pod);
         for (claim, request, device) in &placement.devices {
             if let Some(name) = facts.and_then(|facts| facts.name_of_claim(claim)) {
-                claims.entry(name.clone()).or_default().push(json!({
-                    "request": &**request,
-                    "driver": &*device.driver,
-                    "pool": &*device.pool,
-                    "device": &*device.device,
-                }));
+                claims.insert(name.clone(), claim);
+                devices.entry(claim).or_default().push((request.clone(), device.clone()));
             }
         }
-        let allocations = claims.into_iter().map(|(name, results)| {
-            let node = json!({"key": "metadata.name", "operator": "In", "values": [&*placement.node]});
-            let selector = json!({"nodeSelectorTerms": [{"matchFields": [node]}]});
-            (name, json!({"devices": {"results": results}, "nodeSelector": selector}))
+        let reach = |device: &DeviceName| self.inventory.device(device).map(|device| device.reach);
+        let allocations = claims.into_iter().map(|(name, claim)| {
+            let given = devices.remove(claim).unwrap_or_default();
+            let allocation = match self.claims.get(claim) {
+                Some(facts) => facts.allocation_json(&given, &placement.node, reach, &self.device_classes),
+                // It was deleted since.
+                None => {
+                    let results = given.iter().map(|(request, device)| device::result_json(request, device));
+                    let results: Vec<Value> = results.collect();
+                    json!({"devices": {"results": results}, "nodeSelector": device::only_on(&placement.node)})
+                }
+            };
+            (name, allocation)
         });
         let zones = self.zones.get(&placement.node).filter(|_| !placement.zones.is_empty());
         let zones = zones.map(|zones| numa::record_json(&placement.zones, zones));
