@@ -1015,9 +1015,9 @@ mod tests {
 
     #[test]
     fn what_cannot_be_unfolded_is_refused() {
-        let set = format!("template: {{cliques: [{{spec: {{podSpec: {{containers: [{{name: c}}]}}}}}}]}}");
+        let set = "template: {cliques: [{spec: {podSpec: {containers: [{name: c}]}}}]}";
         check_refused(
-            &object("grove.io/v1alpha1", "PodCliqueSet", "", &set),
+            &object("grove.io/v1alpha1", "PodCliqueSet", "", set),
             "PodCliqueSet default/x makes no pods here: give its pods",
         );
         check_refused(
