@@ -806,8 +806,12 @@ fn binder_options(wanted: &Wanted) -> muster_binder::Options {
     let shard = wanted.pool.as_deref().unwrap_or_default();
     let owner =
         wanted.scheduler_names.first().map_or_else(String::new, |name| lease::lease_name(name, shard));
-    let mut options =
-        muster_binder::Options { owner, protect_claims: wanted.protect_claims, ..Default::default() };
+    let mut options = muster_binder::Options {
+        owner,
+        protect_claims: wanted.protect_claims,
+        pool_label: Some(wanted.node_pool_label.clone()),
+        ..Default::default()
+    };
     let reservation = &mut options.reservation;
     reservation.namespace = wanted.reservation_namespace.clone();
     if let Some(account) = &wanted.reservation_service_account {
