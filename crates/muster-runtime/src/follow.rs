@@ -151,10 +151,11 @@ struct Known {
     objects: HashMap<Key, (String, String)>,
 }
 
-/// How long after a collection was found absent it is asked for again: so long a kind that was just installed may be unknown.
+/// How long after a collection was found absent, or was refused, it is asked for again; twice as long each time, for most of what is absent stays so, and
+/// a cluster at rest should not be asked for it all day.
 const ABSENT: Duration = Duration::from_secs(10);
-/// One that is refused is asked for less and less often: rights are given by people.
-const REFUSED: Duration = Duration::from_secs(120);
+/// Not longer, though: so long a kind that was just installed may be unknown.
+const LONG_ABSENT: Duration = Duration::from_secs(120);
 
 /// A watch that says nothing for so long is asked for again, from where it was. Servers send a bookmark every minute or so.
 const QUIET: Duration = Duration::from_secs(150);
@@ -192,13 +193,13 @@ async fn follow_until(
 ) {
     let mut known = Known::default();
     let mut pause = Pause::default();
-    let (mut n_absent, mut refused) = (0_u32, ABSENT);
+    let (mut n_absent, mut longer) = (0_u32, ABSENT);
     loop {
         let attempt = list_and_watch(&api, &collection, resync, &mut known, &mut pause, &mut sink);
         let wait = match cancel.run_until_cancelled(attempt).await {
             None => return,
             Some(Ok(())) => {
-                (n_absent, refused) = (0, ABSENT);
+                (n_absent, longer) = (0, ABSENT);
                 continue;
             }
             Some(Err(error)) if error.not_found() => {
@@ -207,8 +208,10 @@ async fn follow_until(
                 if known.objects.is_empty() || n_absent > 1 {
                     known.clear(&mut sink);
                     known.absent(&mut sink);
+                    twice(&mut longer)
+                } else {
+                    ABSENT
                 }
-                ABSENT
             }
             Some(Err(error)) => {
                 let wait = pause.failed(&collection.path, &error);
@@ -217,9 +220,7 @@ async fn follow_until(
                     if known.objects.is_empty() {
                         known.absent(&mut sink);
                     }
-                    let wait = refused;
-                    refused = (refused * 2).min(REFUSED);
-                    wait
+                    twice(&mut longer)
                 } else {
                     wait
                 }
@@ -229,6 +230,11 @@ async fn follow_until(
             return;
         }
     }
+}
+
+/// A wait, and the next one twice as long.
+fn twice(wait: &mut Duration) -> Duration {
+    std::mem::replace(wait, (*wait * 2).min(LONG_ABSENT))
 }
 
 async fn list_and_watch(

@@ -356,6 +356,11 @@ impl Core {
         self.known.len() == Kind::ALL.len()
     }
 
+    /// The kinds that are not known yet.
+    pub fn unknown(&self) -> impl Iterator<Item = Kind> + '_ {
+        Kind::ALL.into_iter().filter(|kind| !self.known.contains(kind))
+    }
+
     /// Takes inputs without deciding anything.
     pub fn take(&mut self, inputs: Vec<Input>, now: Time) {
         for input in inputs {

@@ -5,7 +5,7 @@
 //! what the server has; a kind that is not served says so, and costs a request now and then.
 
 use crate::hold::Hold;
-use muster_runtime::follow::{Collection, Seen, follow};
+use muster_runtime::follow::{Collection, Seen, follow, follow_optional};
 use muster_runtime::object::Resource;
 use muster_runtime::{Api, Key};
 use muster_translate::Kind;
@@ -83,8 +83,23 @@ pub fn start(
             // The receiver goes away only when everything ends.
             let _ = inputs.send(input);
         };
-        tasks.spawn(follow(api, Collection::new(resource(kind).path("", "", "")), resync, cancel, sink));
+        let collection = Collection::new(resource(kind).path("", "", ""));
+        match is_needed(kind) {
+            true => tasks.spawn(follow(api, collection, resync, cancel, sink)),
+            false => tasks.spawn(follow_optional(api, collection, resync, cancel, sink)),
+        };
     }
+}
+
+/// Whether nothing may be decided before it is known what there is of a kind. A server says that a kind may not be read before it says that there is
+/// none, so what other systems have counts as not there where our rights do not speak of it.
+fn is_needed(kind: Kind) -> bool {
+    let (group, _, _) = kind.resource();
+    kind == Kind::PriorityClass
+        || matches!(
+            group,
+            "" | "policy" | "storage.k8s.io" | "resource.k8s.io" | "scheduling.run.ai" | "kai.scheduler"
+        )
 }
 
 /// Where objects of a kind live in the API.

@@ -71,6 +71,8 @@ impl Default for Options {
 /// cycles leave the machine to those who carry out what was decided.
 const LONGEST_GULP: Duration = Duration::from_millis(50);
 const LONGEST_REST: Duration = Duration::from_millis(250);
+/// An engine that takes longer for a cycle will not come back, and the process is to be started anew.
+const LONGEST_CYCLE: Duration = Duration::from_secs(300);
 
 /// Schedules until cancelled.
 pub fn start(cx: &Context, options: Options) -> impl Future<Output = ()> + Send + 'static {
@@ -171,7 +173,10 @@ async fn run(mut inputs: UnboundedReceiver<Input>, publisher: Publisher, cx: &Co
             };
             (core, recorder, output, begun.elapsed())
         };
+        // Between cycles there is nothing to be late with, however long nothing happens.
+        let working = cx.health.pulse("scheduler: cycle", LONGEST_CYCLE);
         let step = if options.same_thread { Ok(step()) } else { tokio::task::spawn_blocking(step).await };
+        drop(working);
         let Ok((back, tape, output, took)) = step else {
             tracing::error!("the engine broke down; scheduling has ended");
             return;
@@ -193,6 +198,10 @@ async fn run(mut inputs: UnboundedReceiver<Input>, publisher: Publisher, cx: &Co
                 holds.answer(std::mem::take(&mut output.held), output.counts.changes > 0);
             }
             publisher.publish(&mut output);
+        } else if !core.is_ready() {
+            let kinds: Vec<String> =
+                core.unknown().map(|kind| ingest::resource(kind).path("", "", "")).collect();
+            listed.failing(format!("lists of {} are still to come", kinds.join(", ")));
         }
     }
 }
