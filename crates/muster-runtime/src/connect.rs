@@ -11,6 +11,7 @@
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -45,7 +46,7 @@ pub struct Connect {
 /// How requests share connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Protocol {
-    /// One connection for reads and one for writes, so that a long list never stands in the way of a binding.
+    /// One connection for reads and one for writes, so that a long list never stands in the way of a binding, and a few for watches.
     /// Where the server does not speak HTTP/2, as `Http1`.
     #[default]
     Http2,
@@ -166,7 +167,9 @@ pub async fn build(
     let only_http2 = protocol == Protocol::Http2 && lines.speaks_http2(config.cluster_url.clone()).await;
     let sender = || sender(lines.clone(), only_http2);
     // Over HTTP/1.1 every request has a connection of its own anyhow.
-    let senders = Senders { writes: sender(), reads: sender() };
+    let watches: Vec<Sender> = (0..WATCH_LINES).map(|_| sender()).collect();
+    let senders =
+        Senders { writes: sender(), reads: sender(), watches: watches.into(), n_watches: Arc::default() };
     let stack = ServiceBuilder::new()
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer().map_err(refused)?)
@@ -199,11 +202,22 @@ fn sender(lines: Lines, only_http2: bool) -> Sender {
         .build(lines)
 }
 
-/// Sends reads one way and writes another.
+/// Sends reads one way, writes another, and watches on lines of their own: a server answers so many requests of one connection at a time, often a hundred,
+/// and a watch is one for as long as it lasts. With a watch for each of many kinds nothing else would be answered any more.
 #[derive(Clone)]
 struct Senders {
     writes: Sender,
     reads: Sender,
+    /// Taken in turns.
+    watches: Arc<[Sender]>,
+    n_watches: Arc<AtomicUsize>,
+}
+
+/// A connection is made when the first watch comes to it.
+const WATCH_LINES: usize = 4;
+
+fn is_watch(uri: &Uri) -> bool {
+    uri.query().is_some_and(|query| query.split('&').any(|part| matches!(part, "watch=true" | "watch=1")))
 }
 
 impl Service<Request<Body>> for Senders {
@@ -218,7 +232,11 @@ impl Service<Request<Body>> for Senders {
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         if request.method() == http::Method::GET {
-            self.reads.request(request)
+            let line = match is_watch(request.uri()) {
+                true => self.watches.get(self.n_watches.fetch_add(1, Ordering::Relaxed) % WATCH_LINES),
+                false => None,
+            };
+            line.unwrap_or(&self.reads).request(request)
         } else {
             self.writes.request(request)
         }

@@ -53,6 +53,23 @@ async fn over_http1() {
     uses(Protocol::Http1, "http1").await;
 }
 
+/// A server answers so many requests of one connection at a time (this one 200), and watches last.
+#[tokio::test]
+async fn watches_leave_room_for_everything_else() {
+    let cancel = CancellationToken::new();
+    let path = server("watches", &cancel).await;
+    let options = Connect { kubeconfig: Some(path.clone()), ..Connect::default() };
+    let api = Api::new(connect(options).await.unwrap(), "test");
+    let watch = || api.watch_raw("/api/v1/namespaces/default/configmaps?", "0", Duration::from_secs(60));
+    let watches = futures::future::join_all((0..300).map(|_| watch()));
+    let watches = tokio::time::timeout(Duration::from_secs(30), watches).await.unwrap();
+    assert!(watches.iter().all(Result::is_ok));
+    let answered = tokio::time::timeout(Duration::from_secs(10), api.get_path("/version")).await;
+    assert!(answered.unwrap().is_ok());
+    cancel.cancel();
+    let _ = std::fs::remove_file(path);
+}
+
 #[tokio::test]
 async fn a_server_that_is_away_is_found_when_it_comes_back() {
     let cancel = CancellationToken::new();
