@@ -1017,7 +1017,7 @@ impl Core {
         let mut waiting = Vec::new();
         let before = std::mem::take(&mut self.told);
         let held_back = self.held_back();
-        let mut fresh = self.fresh_pods(now);
+        let with_fresh = self.gangs_with_fresh_pods(now);
         let mut placed: Vec<(GroupRef, bool)> = Vec::new();
         // What an earlier process said counts as said, once it is known that the gang waits no longer.
         let mut marked: BTreeSet<Key> = self
@@ -1042,10 +1042,10 @@ impl Core {
                 Some((_, told)) => told,
                 None => self.first_told(refusal, now),
             };
-            let fresh = fresh.remove(&refusal.gang).unwrap_or_default();
+            let has_fresh = with_fresh.contains(&refusal.gang);
             // What was refused was told as it happened, and it has yet to be seen whether that lasts.
             if !held_back.contains(&refusal.gang) {
-                waiting.extend(self.word(&mut told, refusal, fresh, now));
+                waiting.extend(self.word(&mut told, refusal, has_fresh, now));
             }
             self.told.insert(refusal.gang.clone(), told);
         }
@@ -1083,10 +1083,10 @@ impl Core {
         !self.once.contains(&refusal.gang) || (refusal.placed == 0 && refusal.reasons.iter().all(is_tried))
     }
 
-    /// What there is to say about a gang that waits, if anything. In: pods of it that came lately.
-    fn word(&mut self, told: &mut Told, refusal: &Refusal, fresh: Vec<Key>, now: Time) -> Option<Waiting> {
+    /// What there is to say about a gang that waits, if anything. In: whether pods of it came lately.
+    fn word(&mut self, told: &mut Told, refusal: &Refusal, has_fresh: bool, now: Time) -> Option<Waiting> {
         let is_news = told.is_news(refusal, now);
-        if !is_news && fresh.is_empty() {
+        if !is_news && !has_fresh {
             return None;
         }
         let gang = self.group_ref(&refusal.gang);
@@ -1140,23 +1140,16 @@ impl Core {
         paused.filter_map(|(pod, _)| self.translator.made_pod(pod)?.gang.clone()).collect()
     }
 
-    /// Pods that came lately and wait, by their gangs; looked for now and then.
-    fn fresh_pods(&mut self, now: Time) -> BTreeMap<Key, Vec<Key>> {
-        let mut of_gangs: BTreeMap<Key, Vec<Key>> = BTreeMap::new();
+    /// Gangs of pods that came lately, wait and were told nothing; looked for now and then.
+    fn gangs_with_fresh_pods(&mut self, now: Time) -> BTreeSet<Key> {
         if now - self.fresh_at < WORTH_A_WORD {
-            return of_gangs;
+            return BTreeSet::new();
         }
         self.fresh_at = now;
-        for key in std::mem::take(&mut self.fresh) {
-            let Some(pod) = self.translator.made_pod(&key) else { continue };
-            if pod.state == PodState::Pending
-                && !self.marked.contains(&pod.uid)
-                && let Some(gang) = &pod.gang
-            {
-                of_gangs.entry(gang.clone()).or_default().push(key);
-            }
-        }
-        of_gangs
+        let fresh = std::mem::take(&mut self.fresh);
+        let made = fresh.iter().filter_map(|key| self.translator.made_pod(key));
+        let untold = made.filter(|pod| pod.state == PodState::Pending && !self.marked.contains(&pod.uid));
+        untold.filter_map(|pod| pod.gang.clone()).collect()
     }
 
     /// What Volcano says of a gang of its own.
